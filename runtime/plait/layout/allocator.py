@@ -49,7 +49,7 @@ class AllocatorSnapshot(NamedTuple):
     free: npt.NDArray[np.bool_]
     drawn: int
     history: int
-    used: int
+    freed: int
 
 
 class PageAllocator:
@@ -75,7 +75,7 @@ class PageAllocator:
         self._free[:, 1:] = True  # physical page 0 of every lane is the reserved stripe
         self._drawn = 0
         self._history = 0
-        self._used = 0
+        self._freed = 0
         self._recount()
 
     @property
@@ -130,11 +130,11 @@ class PageAllocator:
         self._available += len(ids)
         for index in touched:
             self._runs[index].forget()
-        self._used ^= int(np.bitwise_xor.reduce(self._codes[ids]))
+        self._freed ^= int(np.bitwise_xor.reduce(self._codes[ids]))
 
     def snapshot(self) -> AllocatorSnapshot:
         """The state now, to `restore` later."""
-        return AllocatorSnapshot(self.geometry, self._free.copy(), self._drawn, self._history, self._used)
+        return AllocatorSnapshot(self.geometry, self._free.copy(), self._drawn, self._history, self._freed)
 
     def restore(self, snapshot: AllocatorSnapshot) -> None:
         """Go back to `snapshot` (the `off_lane` counter stays); ValueError if it is another pool's."""
@@ -143,16 +143,17 @@ class PageAllocator:
                 f"snapshot.geometry is {snapshot.geometry}: it must be this allocator's, {self.geometry}"
             )
         self._free[:] = snapshot.free
-        self._drawn, self._history, self._used = snapshot.drawn, snapshot.history, snapshot.used
+        self._drawn, self._history, self._freed = snapshot.drawn, snapshot.history, snapshot.freed
         self._recount()
 
     def fingerprint(self) -> int:
         """64 bits that are equal on ranks whose allocators agree: O(1).
 
-        It covers the set of used pages and the order in which pages were handed out since the last `clear`
-        (two ranks that gave the same pages to different requests differ); the order of frees does not count.
+        It covers what was handed out since the last `clear`, in order (two ranks that gave the same pages to
+        different requests differ), and which pages came back, in whatever order. Since a page can only be
+        freed as often as it was taken, that fixes the free set too.
         """
-        return (self._used * 3 ^ self._history) & _MASK64
+        return self._freed ^ self._history
 
     def _count(self, lane: int) -> int:
         return int(np.count_nonzero(self._free[lane]))
@@ -217,10 +218,8 @@ class PageAllocator:
         self._per_lane -= taken
         self._available -= count
         self._drawn += count
-        codes = self._codes[pages]
-        self._used ^= int(np.bitwise_xor.reduce(codes))
-        # The factor makes the sum depend on the pages' order, the odd multiplier on the order of takes.
-        ordered = int((codes * np.arange(1, 2 * count, 2, dtype=np.uint64)).sum(dtype=np.uint64))
+        # The factors make the sum depend on the pages' order, the multiplier on the order of takes.
+        ordered = int((self._codes[pages] * np.arange(1, 2 * count, 2, dtype=np.uint64)).sum(dtype=np.uint64))
         self._history = (self._history * 0xD1342543DE82EF95 + ordered + 1) & _MASK64
         return pages
 
