@@ -1,0 +1,190 @@
+"""Request bodies: what the router has to know of one, and the pairing fields spliced into it.
+
+The client's bytes are never written anew: they are parsed once to look at a handful of fields, and what the
+router adds goes in front of the closing brace. So every field an engine knows, or will know, arrives
+untouched: big integers, number formats, key order.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from plait.router.errors import bad_request
+
+
+class Route(StrEnum):
+    """The engine routes that take a prompt."""
+
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+    GENERATE = "/generate"
+
+
+class Call(NamedTuple):
+    """A checked request. `batch` is the number of prompts in a list, None for a single prompt.
+
+    `prompt_logprobs`: the answer needs the prompt's logprobs, which only the prefill engine has.
+    """
+
+    route: Route
+    body: bytes
+    batch: int | None
+    prompt_logprobs: bool
+
+
+class Tags(NamedTuple):
+    """What pairs the two legs of one request: a bootstrap room and a request id for each prompt."""
+
+    request_id: str
+    rooms: tuple[int, ...]
+    rids: tuple[str, ...]
+
+
+def fresh_tags(batch: int | None) -> Tags:
+    """New rooms (63 random bits, never 0, which engines read as "unset") and request ids, never seen before.
+
+    Ids of one batch have one length, so none is a prefix of another: engines abort by prefix.
+    """
+    request_id = uuid.uuid4().hex
+    if batch is None:
+        return Tags(request_id, (fresh_room(),), (request_id,))
+    rooms: dict[int, None] = {}
+    while len(rooms) < batch:
+        rooms[fresh_room()] = None
+    return Tags(request_id, tuple(rooms), tuple(f"{request_id}-{i:06d}" for i in range(batch)))
+
+
+def fresh_room() -> int:
+    """One bootstrap room: 1 .. 2**63 - 1, fit for a signed 64-bit field."""
+    return secrets.randbits(63) or 1
+
+
+def parse(raw: bytes, route: Route, *, max_batch: int) -> Call:
+    """Check `raw` (a JSON object, as the client sent it) for `route`.
+
+    Raises RouterError (400, naming the field) for what is no JSON object, for fields that belong to the
+    router, and for what cannot be answered right through a pair of engines.
+    """
+    try:
+        fields = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"The request body is not valid JSON: {error}.", code="invalid_json") from error
+    if not isinstance(fields, dict):
+        raise bad_request(
+            f"The request body must be a JSON object, not {_kind(fields)}.", code="invalid_json"
+        )
+    for name in fields:
+        if name == "rid" or name.startswith("bootstrap_"):
+            raise bad_request(
+                f"'{name}' is set by the router, which pairs the engines: leave it out.", param=name
+            )
+    _refuse_samples(fields, route)
+    batch = _batch(fields, route)
+    if batch is not None and batch > max_batch:
+        name = _prompt_field(fields, route)
+        raise bad_request(
+            f"'{name}' holds {batch} prompts; one request may hold {max_batch}: send several requests.",
+            param=name,
+        )
+    return Call(route, raw, batch, _prompt_logprobs(fields, route))
+
+
+def splice(call: Call, tags: Tags, *, bootstrap_host: str, bootstrap_port: int) -> bytes:
+    """`call.body` with the pairing fields added; scalars for a single prompt, lists for a batch."""
+    single = call.batch is None
+    added = orjson.dumps(
+        {
+            "bootstrap_host": bootstrap_host,
+            "bootstrap_port": bootstrap_port,
+            "bootstrap_room": tags.rooms[0] if single else tags.rooms,
+            "rid": tags.rids[0] if single else tags.rids,
+        }
+    )
+    # `parse` has seen an object, so the last byte that is not white space is its closing brace.
+    head = call.body.rstrip(b" \t\r\n")[:-1].rstrip(b" \t\r\n")
+    comma = b"" if head.lstrip(b" \t\r\n") == b"{" else b","
+    return head + comma + added[1:]
+
+
+def _kind(value: object) -> str:
+    names: dict[type, str] = {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _prompt_field(fields: Mapping[str, Any], route: Route) -> str:
+    if route is not Route.GENERATE:
+        return "prompt"
+    return next((n for n in ("text", "input_ids", "input_embeds") if fields.get(n) is not None), "text")
+
+
+def _batch(fields: Mapping[str, Any], route: Route) -> int | None:
+    """Number of prompts in a list, None for a single prompt.
+
+    Follows the engine's own rule: text is tried before ids, ids before embeddings; ids are one prompt when
+    the first is a number, embeddings when the first of the first is. A shape the engine will refuse counts
+    as single: the engine says what is wrong with it.
+    """
+    if route is Route.CHAT:
+        return None
+    name = _prompt_field(fields, route)
+    prompt = fields.get(name)
+    if not isinstance(prompt, list) or not prompt:
+        return None
+    first = prompt[0]
+    if name == "input_embeds":
+        nested = isinstance(first, list) and bool(first) and isinstance(first[0], list)
+        return len(prompt) if nested else None
+    return len(prompt) if isinstance(first, str | list) else None
+
+
+def _refuse_samples(fields: Mapping[str, Any], route: Route) -> None:
+    # The engine gives all samples of a prompt the prompt's one room, so the second would read or
+    # overwrite the first one's transfer.
+    if route is Route.GENERATE:
+        sampling = fields.get("sampling_params")
+        each: Sequence[Any] = sampling if isinstance(sampling, list) else [sampling]
+        values = [(s.get("n"), "sampling_params.n") for s in each if isinstance(s, dict)]
+    else:
+        values = [(fields.get("n"), "n")]
+    for value, name in values:
+        if value is not None and value != 1:
+            raise bad_request(
+                f"'{name}' = {value!r}: several samples of one prompt cannot share a transfer from prefill "
+                "to decode; send the request as often as you want samples.",
+                param=name,
+                code="unsupported",
+            )
+
+
+def _prompt_logprobs(fields: Mapping[str, Any], route: Route) -> bool:
+    """Whether the prompt's logprobs are asked for; refused where the router could not put them in."""
+    if route is Route.COMPLETIONS:
+        if fields.get("echo") and fields.get("logprobs"):
+            raise bad_request(
+                "'echo' with 'logprobs' asks for the prompt's logprobs, which completions through a pair of "
+                "engines do not carry: use /generate with return_logprob and logprob_start_len.",
+                param="echo",
+                code="unsupported",
+            )
+        return False
+    if route is not Route.GENERATE:
+        return False
+    wanted = fields.get("return_logprob")
+    if not (any(wanted) if isinstance(wanted, list) else wanted):
+        return False
+    start = fields.get("logprob_start_len")
+    starts = start if isinstance(start, list) else [start]
+    if fields.get("stream") and any(s is not None and s != -1 for s in starts):
+        raise bad_request(
+            "'logprob_start_len' asks for the prompt's logprobs, which a streamed answer through a pair of "
+            "engines does not carry: set stream to false, or leave logprob_start_len out.",
+            param="logprob_start_len",
+            code="unsupported",
+        )
+    return True
