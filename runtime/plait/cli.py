@@ -10,9 +10,18 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="One KV cache per context-parallel group.")
+from plait.router.command import router
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_show_locals=False,
+    help="Plait: one key-value cache per context-parallel prefill group, for stock SGLang.",
+)
 model_app = typer.Typer(no_args_is_help=True, help="Make test models.")
 app.add_typer(model_app, name="model")
+app.command("router")(router)
 
 
 def _fail(message: str, code: int = 2) -> typer.Exit:
@@ -47,6 +56,71 @@ def model_tiny(
     except (ShapeError, ModelExistsError) as error:
         raise _fail(str(error)) from error
     typer.echo(f"{folder}: {'written' if written else 'already there'}")
+
+
+@app.command()
+def up(
+    model: Annotated[Path, typer.Option(metavar="DIR", help="Model folder.")],
+    cp: Annotated[int, typer.Option(help="Context-parallel prefill ranks.")] = 2,
+    decode: Annotated[int, typer.Option(help="Decode engines.")] = 1,
+    layout: Annotated[str, typer.Option(help="shared, or replicated (the reference).")] = "shared",
+    split: Annotated[str, typer.Option(help="page-interleave or page-zigzag.")] = "page-interleave",
+    chunk: Annotated[int, typer.Option(help="Tokens per prefill chunk, a multiple of 64.")] = 2048,
+    port: Annotated[int | None, typer.Option(help="Port of the router (default: a free one).")] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="State file (default: in the run's folder).")
+    ] = None,
+    context_length: Annotated[
+        int | None, typer.Option(help="Longest request in tokens (default: the model's).")
+    ] = None,
+    max_total_tokens: Annotated[
+        int | None, typer.Option(help="KV tokens of the prefill group (default: two longest requests).")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address that everything listens on.")] = "127.0.0.1",
+    cpu: Annotated[
+        bool | None, typer.Option("--cpu/--gpu", help="Run without CUDA (default: if there is none).")
+    ] = None,
+    prefill_arg: Annotated[
+        list[str] | None, typer.Option(help="A further engine flag for prefill; may be given often.")
+    ] = None,
+    decode_arg: Annotated[
+        list[str] | None, typer.Option(help="A further engine flag for decode; may be given often.")
+    ] = None,
+    start_timeout: Annotated[float, typer.Option(help="Seconds until everything must be ready.")] = 600.0,
+) -> None:
+    """Start a whole stack on this machine and keep it up; Ctrl-C or SIGTERM ends all of it."""
+    from plait.contract.violation import ContractError
+    from plait.stack.command import run_up
+    from plait.stack.options import resolve
+    from plait.stack.up import run_folder
+
+    try:
+        options = resolve(
+            model=model,
+            cp=cp,
+            decode=decode,
+            layout=layout,
+            split=split,
+            chunk=chunk,
+            context_length=context_length,
+            max_total_tokens=max_total_tokens,
+            cpu=cpu,
+            host=host,
+            prefill_args=prefill_arg or (),
+            decode_args=decode_arg or (),
+            folder=run_folder(),
+        )
+    except ContractError as error:
+        raise _fail(f"these options are refused:\n{error}") from error
+    raise typer.Exit(run_up(options, port=port, state=state, start_timeout_s=start_timeout))
+
+
+@app.command("engine", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def engine(context: typer.Context) -> None:
+    """Check the engine flags given after `--`, then run stock SGLang with them."""
+    from plait.engine.__main__ import main as run_engine
+
+    run_engine(context.args)
 
 
 def main() -> None:
