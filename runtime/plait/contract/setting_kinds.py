@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -46,13 +46,15 @@ class Kind(NamedTuple):
     parse: Callable[[str], object]
 
 
-def choice(options: type[StrEnum]) -> Kind:
+def choice(options: type[StrEnum], *, refused: Mapping[str, str] | None = None) -> Kind:
+    """One of `options`. `refused`: names known elsewhere, and why they are not allowed here."""
     names = [option.value for option in options]
 
     def parse(text: str) -> StrEnum:
         if text not in names:
-            close = nearest(text, names)
-            raise BadValueError("not one of the allowed values", close or f"one of {', '.join(names)}")
+            reason = (refused or {}).get(text, "not one of the allowed values")
+            close = None if text in (refused or {}) else nearest(text, names)
+            raise BadValueError(reason, close or f"one of {', '.join(names)}")
         return options(text)
 
     return Kind("choice", ", ".join(names), parse)

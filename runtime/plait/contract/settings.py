@@ -30,6 +30,10 @@ from plait.contract.setting_kinds import (
 from plait.contract.violation import ContractError, Violation, nearest
 
 PREFIX = "PLAIT_"
+_TOKEN_SPLITS = dict.fromkeys(
+    ("token-round-robin", "round-robin", "round-robin-split", "token-interleave"),
+    "token round-robin makes every rank compute a part of every page, so that no rank could own one",
+)
 
 
 class SettingsError(ContractError):
@@ -69,7 +73,7 @@ class Settings:
     split: Split = field(
         default=Split.PAGE_INTERLEAVE,
         metadata=_about(
-            choice(Split),
+            choice(Split, refused=_TOKEN_SPLITS),
             does="Which rank the page allocator prefers for the next page of a sequence; owners compute "
             "their pages.",
             cost="None by itself; it decides how evenly ranks are loaded.",

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, NamedTuple
 
-KNOWN_VERSIONS = ("0.5.17",)
-"""Engine versions whose hook targets and arguments Plait has read."""
+from plait.contract.versions import ENGINE_VERSIONS
+
+KNOWN_VERSIONS = ENGINE_VERSIONS
+"""Engine versions that have an argument table here."""
 
 
 class Option(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,14 +11,6 @@ from plait.contract.shape import ModelShape
 from plait.contract.validate.argv import read_engine_argv
 from plait.contract.validate.engine import role_of, validate_engine
 from plait.contract.violation import ContractError, Violation
-
-
-def installed_engine() -> str | None:
-    """The version of the sglang that is installed here, or None. Does not import it."""
-    try:
-        return importlib.metadata.version("sglang")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def validate_launch(
