@@ -1,0 +1,87 @@
+"""The one place where a forward learns of the layout: after the engine has built its attention metadata.
+
+Writes: `out_cache_loc` becomes this rank's PHYSICAL slots, one for each padded row (padding goes to the
+dummy slot 0), so every stock writer works unchanged. Reads: the page tables become slots of the dense view.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from plait.contract.layouts import PAGE_SIZE, Layout
+from plait.engine import faults, state
+from plait.engine.install import implements
+from plait.engine.strategy import OwnerSplitMetadata
+from plait.layout import slot_owner, slot_physical
+
+
+@implements("layers.attention.dsa_backend.DeepseekSparseAttnBackend.init_forward_metadata")
+def init_forward_metadata(original: Callable[..., None], self: Any, forward_batch: Any) -> None:
+    original(self, forward_batch)
+    metadata = forward_batch.attn_cp_metadata
+    if not isinstance(metadata, OwnerSplitMetadata) or state.settings.layout is not Layout.SHARED:
+        return
+    pool = state.pool
+    if pool is None:
+        raise RuntimeError("the engine built its KV pool without Plait's class")
+    if not getattr(forward_batch, "plait_slots_are_physical", False):
+        forward_batch.out_cache_loc = own_slots(forward_batch.out_cache_loc, metadata)
+        forward_batch.plait_slots_are_physical = True
+    self.forward_metadata = dense_tables(self.forward_metadata, metadata)
+    pool.begin(metadata.gather)
+
+
+def own_slots(logical: torch.Tensor, metadata: OwnerSplitMetadata) -> torch.Tensor:
+    """This rank's physical slots [padded rows] out of the batch's logical ones [tokens]."""
+    here = state.group()
+    mine = logical[metadata.own_tokens]
+    if state.settings.debug_checks and bool((slot_owner(mine, here.ranks) != here.rank).any()):
+        raise RuntimeError("a token was given to a rank that does not own its page")
+    slots = logical.new_zeros(metadata.padded)
+    slots[: len(mine)] = slot_physical(mine, here.ranks)
+    if faults.is_on("swap-owners"):
+        # Negative control: rank 0 writes its first page where its second one belongs, and the reverse.
+        slots = _first_pages_swapped(slots)
+    return slots
+
+
+def _first_pages_swapped(slots: torch.Tensor) -> torch.Tensor:
+    if state.group().rank != 0:
+        return slots
+    pages = slots // PAGE_SIZE
+    used = pages[pages > 0].unique()
+    if len(used) < 2:
+        return slots
+    swapped = torch.where(pages == used[0], used[1], torch.where(pages == used[1], used[0], pages))
+    return swapped * PAGE_SIZE + slots % PAGE_SIZE
+
+
+def dense_tables(tables: Any, metadata: OwnerSplitMetadata) -> Any:
+    """The attention metadata with its page tables turned to dense slots (same shapes and dtypes)."""
+    here = state.group()
+    chosen = np.flatnonzero(metadata.split.request_lengths[here.rank])
+    wide = tables.page_table_1
+    first = torch.from_numpy(metadata.gather.base[chosen] * PAGE_SIZE).to(wide.device, non_blocking=True)
+    width = torch.arange(wide.shape[1], device=wide.device)
+    slots = (first[:, None] + width[None]).to(wide.dtype)
+    changes: dict[str, Any] = {
+        "page_table_1": slots,
+        "real_page_table": slots[:, ::PAGE_SIZE] // PAGE_SIZE,
+    }
+    if tables.page_table_1_flattened is not None:
+        lengths = tables.indexer_seq_lens_cpu.numpy()
+        flat = np.concatenate(
+            [
+                np.arange(length) + start * PAGE_SIZE
+                for start, length in zip(metadata.gather.base[chosen], lengths, strict=True)
+            ]
+            or [np.zeros(0, dtype=np.int64)]
+        )
+        old = tables.page_table_1_flattened
+        changes["page_table_1_flattened"] = torch.from_numpy(flat).to(old.device).to(old.dtype)
+    return dataclasses.replace(tables, **changes)

@@ -1,0 +1,148 @@
+"""The command line and environment of one engine process, as data. No sglang here.
+
+`prefill_launch` and `decode_launch` are what `plait up` starts and what a pod runs; both go through
+`python -m plait.engine`, which refuses what Plait cannot serve before torch is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+CPU_FLAGS = (
+    "--device", "cpu",
+    "--sampling-backend", "pytorch",
+    "--grammar-backend", "none",
+    "--disable-custom-all-reduce",
+    "--mem-fraction-static", "0.2",
+)  # fmt: skip
+_COMMON_FLAGS = (
+    "--attention-backend", "dsa",
+    "--page-size", "64",
+    "--disable-cuda-graph",
+    "--disable-overlap-schedule",
+    "--skip-server-warmup",
+    "--sleep-on-idle",
+)  # fmt: skip
+
+
+class EngineLaunch(NamedTuple):
+    """How to start one engine: `argv`, and the variables to set beside the parent's own."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+def prefill_launch(
+    *,
+    model: Path,
+    host: str,
+    port: int,
+    bootstrap_port: int,
+    cp: int,
+    layout: str,
+    split: str,
+    chunk: int,
+    max_total_tokens: int,
+    context_length: int,
+    state_dir: Path,
+    transfer: str = "mooncake_tcp",
+    cpu: bool = True,
+    extra: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> EngineLaunch:
+    """A context-parallel prefill engine of `cp` ranks that chunks prompts by `chunk` tokens."""
+    flags = [
+        *_base(model=model, host=host, port=port, context_length=context_length, cpu=cpu),
+        "--max-total-tokens", str(max_total_tokens),
+        "--chunked-prefill-size", str(chunk),
+        "--disaggregation-mode", "prefill",
+        "--disaggregation-transfer-backend", transfer,
+        "--disaggregation-bootstrap-port", str(bootstrap_port),
+        "--tp-size", str(cp),
+        "--attn-cp-size", str(cp),
+        "--enable-prefill-cp",
+        "--cp-strategy", "interleave",
+        *extra,
+    ]  # fmt: skip
+    variables = {
+        "PLAIT_LAYOUT": layout,
+        "PLAIT_SPLIT": split,
+        "PLAIT_STATE_DIR": str(state_dir),
+        **_environment(cpu=cpu, ranks=cp),
+        **(env or {}),
+    }
+    return EngineLaunch(_argv(flags), variables)
+
+
+def decode_launch(
+    *,
+    model: Path,
+    host: str,
+    port: int,
+    index: int,
+    max_total_tokens: int,
+    context_length: int,
+    state_dir: Path,
+    transfer: str = "mooncake_tcp",
+    cpu: bool = True,
+    extra: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> EngineLaunch:
+    """Decode engine number `index`: not context-parallel, plain full pages."""
+    del index  # ports and folders already tell the instances apart
+    flags = [
+        *_base(model=model, host=host, port=port, context_length=context_length, cpu=cpu),
+        "--max-total-tokens", str(max_total_tokens),
+        "--disaggregation-mode", "decode",
+        "--disaggregation-transfer-backend", transfer,
+        *extra,
+    ]  # fmt: skip
+    variables = {
+        "PLAIT_LAYOUT": "plain",
+        "PLAIT_STATE_DIR": str(state_dir),
+        **_environment(cpu=cpu, ranks=1),
+        **(env or {}),
+    }
+    return EngineLaunch(_argv(flags), variables)
+
+
+def _base(*, model: Path, host: str, port: int, context_length: int, cpu: bool) -> list[str]:
+    return [
+        "--model-path", str(model),
+        "--host", host,
+        "--port", str(port),
+        "--context-length", str(context_length),
+        *_COMMON_FLAGS,
+        *(CPU_FLAGS if cpu else ()),
+    ]  # fmt: skip
+
+
+def _argv(flags: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "plait.engine", *flags]
+
+
+def _environment(*, cpu: bool, ranks: int) -> dict[str, str]:
+    variables = {
+        # The health route would otherwise generate a token, which means a prefill of one.
+        "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
+        # A failed send must not blacklist the decode session for good.
+        "SGLANG_ENABLE_FAILED_SESSION_PROBE": "true",
+        # Every rank sends the pages it owns, and decode waits for all of them.
+        "SGLANG_DISAGGREGATION_ALL_CP_RANKS_TRANSFER": "true",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+    }
+    if cpu:
+        variables |= {
+            "PLAIT_CPU": "1",
+            "TORCHDYNAMO_DISABLE": "1",
+            "TRITON_INTERPRET": "1",
+            "OMP_NUM_THREADS": "1",
+            "SGLANG_USE_CPU_ENGINE": "0",
+        }
+        if ranks > 1:
+            variables["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join("all" for _ in range(ranks))
+    return variables

@@ -1,0 +1,113 @@
+"""No page is reused before its transfer has ended: who may still read or write a room's pages.
+
+A room (one request's transfer) can fail on one rank while others are still sending, and decode can abort
+while prefill is still writing. Both sides therefore hold a failed room's pages until it is quiet:
+
+- prefill: `SendFence` counts the room's chunks from the moment they are queued until the worker is done;
+- decode: `AckFence` waits until every prefill rank has said that it is done with the room.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+
+class SendFence:
+    """Chunks of each room that are queued or being sent by this rank. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._busy: dict[int, int] = defaultdict(int)
+        self._waiting: dict[int, list[Callable[[], None]]] = defaultdict(list)
+
+    def enter(self, room: int) -> None:
+        """A chunk of `room` is about to be queued."""
+        with self._lock:
+            self._busy[room] += 1
+
+    def leave(self, room: int) -> None:
+        """The worker is done with a chunk of `room`; runs what waited for the room to be quiet."""
+        with self._lock:
+            self._busy[room] -= 1
+            if self._busy[room] > 0:
+                return
+            del self._busy[room]
+            waiting = self._waiting.pop(room, [])
+        for call in waiting:
+            call()
+
+    def busy(self, room: int) -> bool:
+        """Whether this rank may still read pages of `room`."""
+        with self._lock:
+            return room in self._busy
+
+    def rooms(self) -> int:
+        """Rooms with chunks under way."""
+        with self._lock:
+            return len(self._busy)
+
+    def when_quiet(self, room: int, call: Callable[[], None]) -> None:
+        """Run `call` once `room` is quiet: now, or in the worker's thread."""
+        with self._lock:
+            if room in self._busy:
+                self._waiting[room].append(call)
+                return
+        call()
+
+
+class AckFence:
+    """Failed rooms of a decode engine whose senders have not all acknowledged yet. Thread-safe."""
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._acks: dict[int, int] = defaultdict(int)
+        self._since: dict[int, float] = {}
+        self._lost: set[str] = set()
+        self.expired = 0
+
+    def acknowledge(self, room: int) -> None:
+        """One prefill rank is done with `room`."""
+        with self._lock:
+            if room in self._since:
+                self._acks[room] += 1
+
+    def lose(self, address: str) -> None:
+        """The prefill at `address` is dead: it writes no more."""
+        with self._lock:
+            self._lost.add(address)
+
+    def revive(self, address: str) -> None:
+        """A prefill answers at `address` (again)."""
+        with self._lock:
+            self._lost.discard(address)
+
+    def open(self, room: int) -> bool:
+        """Start to hold `room`; True the first time (the caller then asks all ranks to acknowledge)."""
+        with self._lock:
+            if room in self._since:
+                return False
+            self._since[room] = time.monotonic()
+            return True
+
+    def holds(self, room: int, *, ranks: int, address: str) -> bool:
+        """Whether a page of `room`, sent by `ranks` ranks of the prefill at `address`, may still be written."""
+        with self._lock:
+            since = self._since.get(room)
+            if since is None:
+                return False
+            if address in self._lost or self._acks[room] >= ranks:
+                return False
+            if time.monotonic() - since > self._timeout_s:
+                self.expired += 1
+                return False
+            return True
+
+    def forget(self, room: int) -> None:
+        """The room's pages are released."""
+        with self._lock:
+            self._since.pop(room, None)
+            self._acks.pop(room, None)
