@@ -117,7 +117,16 @@ def read_config(path: Path | str) -> ReadConfig:
         raise ContractError([Violation(str(file), None, reason, "correct the file at that place")]) from None
     if not isinstance(data, dict):
         reason = "must be a mapping of " + ", ".join(StackConfig.model_fields)
-        raise ContractError([Violation(str(file), data, reason, "see docs for an example")])
+        raise ContractError(
+            [
+                Violation(
+                    str(file),
+                    data,
+                    reason,
+                    "for example {model: {path: FOLDER}, prefill: {contextParallel: 2}}",
+                )
+            ]
+        )
     lines = YamlLines(text)
     repeated = [
         Violation(where, None, f"line {line}: is written twice, and only one can hold", "keep one of the two")

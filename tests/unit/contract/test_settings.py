@@ -95,6 +95,12 @@ def test_bad_values_are_refused_by_name(name: str, value: str) -> None:
     assert set(refused({name: value})) == {name}
 
 
+def test_token_round_robin_is_refused_with_its_reason() -> None:
+    said = refused({"PLAIT_SPLIT": "token-round-robin"})
+    assert "part of every page" in said["PLAIT_SPLIT"]
+    assert "page-interleave" in said["PLAIT_SPLIT"]
+
+
 def test_empty_is_none_where_none_is_allowed() -> None:
     settings = Settings.from_env({"PLAIT_STATE_DIR": "", "PLAIT_TEST_FAULT": ""})
     assert settings.state_dir is None
