@@ -1,31 +1,64 @@
-"""The refusal before torch: the validator of the contract over a stock command line."""
+"""Refusals at start, from the one validator of the contract: before torch, and again inside the engine."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from plait.contract.layouts import Layout
-from plait.contract.settings import Settings
+from plait.contract.shape import ModelShape
+from plait.contract.validate import (
+    Violation,
+    role_of,
+    validate_engine,
+    validate_launch,
+    validate_resolved,
+)
 from plait.contract.violation import ContractError
+from plait.engine import state
 from plait.engine.entry import stop
 
 
 def refuse_or_pass(flags: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Return if an engine may start with `flags`; else end the process with every violation at once."""
-    try:
-        settings = Settings.from_env(environ)
-    except ContractError as error:
-        stop(f"the PLAIT_* settings are refused:\n{error}")
-    if settings.layout is Layout.OFF:
-        return
-    plugins = environ.get("SGLANG_PLUGINS", "")
-    if plugins and "plait" not in {name.strip() for name in plugins.split(",")}:
-        stop(
-            f"SGLANG_PLUGINS = {plugins!r} filters the plugin 'plait' out, so this engine would not share "
-            "its cache. Fix: add plait to SGLANG_PLUGINS, or unset it"
-        )
+    """Return if `sglang` may start with these flags; else end the process with every violation at once."""
+    _stop_on(validate_launch(flags, environ, engine_version=engine_version()))
 
 
 def refuse_arguments(args: Mapping[str, object]) -> None:
-    """Return if an engine may run with these ServerArgs fields; else end the process."""
-    del args
+    """The same check over ServerArgs fields as the user gave them, inside the engine's own process."""
+    shape, found = None, []
+    model = Path(str(args.get("model_path", "")))
+    if model.exists():
+        try:
+            shape = ModelShape.from_path(model)
+        except ContractError as error:
+            found += error.violations
+    found += validate_engine(
+        role=role_of(args),
+        settings=state.settings,
+        args=args,
+        shape=shape,
+        engine_version=engine_version(),
+        environ=os.environ,
+    )
+    _stop_on(found)
+
+
+def refuse_resolved(args: Mapping[str, object]) -> None:
+    """What the engine has made of its arguments must still be something that Plait serves."""
+    _stop_on(validate_resolved(args))
+
+
+def engine_version() -> str | None:
+    """Version of the installed sglang, None if there is none."""
+    try:
+        return importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _stop_on(found: Sequence[Violation]) -> None:
+    if found:
+        lines = "\n".join(f"  {violation}" for violation in found)
+        stop(f"this engine is refused ({len(found)} {'reason' if len(found) == 1 else 'reasons'}):\n{lines}")

@@ -68,9 +68,7 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
         device = self.kv_buffer[0].device
         mla_page = (PAGE_SIZE, *self.kv_buffer[0].shape[1:])
         index_page = (1, *self.index_k_with_scale_buffer[0].shape[1:])
-        self._mla_scratch = Scratch(
-            ScratchShape(pages, mla_page, self.kv_buffer[0].dtype), device=device
-        )
+        self._mla_scratch = Scratch(ScratchShape(pages, mla_page, self.kv_buffer[0].dtype), device=device)
         self._index_scratch = Scratch(ScratchShape(pages, index_page, torch.uint8), device=device)
         self.mla_view = self._view(self.kv_buffer, self._mla_scratch)
         self.index_view = self._view(self.index_k_with_scale_buffer, self._index_scratch)
@@ -143,7 +141,9 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
             self.index_k_with_scale_buffer = owned
 
     def move_kv_cache(self, tgt_loc: torch.Tensor, src_loc: torch.Tensor) -> None:
-        raise NotImplementedError("the shared layout does not move cached tokens (speculative decoding is off)")
+        raise NotImplementedError(
+            "the shared layout does not move cached tokens (speculative decoding is off)"
+        )
 
     def get_cpu_copy(self, indices: torch.Tensor, mamba_indices: Any = None) -> Any:
         raise NotImplementedError("the shared layout does not offload requests to the host")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import pkgutil
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from plait.contract.layouts import Layout, Role
 from plait.contract.shape import DSA_ARCHITECTURES
 from plait.engine import identity, state, status
+from plait.engine.check import refuse_arguments, refuse_resolved
 from plait.engine.entry import stop
 from plait.engine.install import implements, still_applied
 from plait.engine.integrity import IntegrityCheck
@@ -23,12 +25,13 @@ from plait.engine.integrity import IntegrityCheck
 @implements("server_args.ServerArgs.__post_init__")
 def check_arguments(original: Callable[[Any], None], self: Any) -> None:
     """Refuse what Plait cannot serve, as the user wrote it: the engine's resolution changes many fields."""
-    import dataclasses
-
-    from plait.engine.check import refuse_arguments
-
-    refuse_arguments({f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init})
+    refuse_arguments(_fields(self))
     original(self)
+    refuse_resolved(_fields(self))
+
+
+def _fields(arguments: Any) -> dict[str, object]:
+    return {f.name: getattr(arguments, f.name) for f in dataclasses.fields(arguments) if f.init}
 
 
 @implements("models.registry._ModelRegistry.resolve_model_cls")

@@ -139,7 +139,8 @@ class StatusWriter(threading.Thread):
                 page_size=PAGE_SIZE,
             ),
             hooks=[
-                HookStatus(target=a.target.path, kind=a.target.kind.value, state="applied") for a in state.hooks
+                HookStatus(target=a.target.path, kind=a.target.kind.value, state="applied")
+                for a in state.hooks
             ],
         ).model_dump()
 
@@ -231,7 +232,9 @@ def add_routes(app: Any, *, folder: Path, ranks: int) -> None:
 
     def status() -> Response:
         found = read(folder, ranks=ranks)
-        return starting() if found is None else Response(found.model_dump_json(), media_type="application/json")
+        return (
+            starting() if found is None else Response(found.model_dump_json(), media_type="application/json")
+        )
 
     def integrity() -> Response:
         outcome = IntegrityCheck.request(folder, ranks=ranks)

@@ -148,7 +148,9 @@ def check_destination(
             destination_pages=len(info.dst_kv_indices),
             source_state=[len(one) for one in last if one is not None],
             destination_state=[
-                len(there) for one, there in zip(last, info.dst_state_indices, strict=False) if one is not None
+                len(there)
+                for one, there in zip(last, info.dst_state_indices, strict=False)
+                if one is not None
             ],
         )
         if fault:
@@ -156,9 +158,7 @@ def check_destination(
             _fail_room(self, bootstrap_room, f"room {bootstrap_room}: {fault}")
             return
         stats.pages(info.mooncake_session_id, len(kv_indices))
-    original(
-        self, bootstrap_room, kv_indices, index_slice, is_last_chunk, aux_index, state_indices, **kwargs
-    )
+    original(self, bootstrap_room, kv_indices, index_slice, is_last_chunk, aux_index, state_indices, **kwargs)
 
 
 def _fail_room(manager: Any, room: int, reason: str) -> None:

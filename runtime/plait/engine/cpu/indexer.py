@@ -63,9 +63,7 @@ def forward_native(
     q_fp8, q_scale = quantize(query, self.block_size, self.scale_fmt)
     if state.settings.test_fault is not None:
         key = shifted_rows("shift-index", layer_id, key)
-    self._store_index_k_cache(
-        forward_batch=forward_batch, layer_id=layer_id, key=key, act_quant=quantize
-    )
+    self._store_index_k_cache(forward_batch=forward_batch, layer_id=layer_id, key=key, act_quant=quantize)
     if not return_indices:
         return None
     weights = torch.nn.functional.linear(x.float(), self.weights_proj.weight.float())

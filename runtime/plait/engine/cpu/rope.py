@@ -26,9 +26,7 @@ def get_rope_cpu(
         from sglang.srt.layers.rotary_embedding.factory import get_rope
 
         return get_rope(head_size, rotary_dim, max_position, base, is_neox_style)
-    return original(
-        head_size, rotary_dim, max_position, base, is_neox_style, rope_scaling, *args, **kwargs
-    )
+    return original(head_size, rotary_dim, max_position, base, is_neox_style, rope_scaling, *args, **kwargs)
 
 
 @implements("layers.rotary_embedding.rope_variant.DeepseekScalingRotaryEmbedding.forward_native")
