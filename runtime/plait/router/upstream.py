@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncIterator, Iterator
 from enum import StrEnum
 
@@ -17,6 +18,7 @@ from plait.router.pairing import Side
 from plait.router.workers import Worker
 
 _MAX_ERROR_BYTES = 64 << 10
+_MAX_ONE_WRITE = 256 << 10
 
 
 class FailureKind(StrEnum):
@@ -116,7 +118,7 @@ async def sent(
             clock.allow(config.deadlines.first_byte, "the first byte of its answer")
             with _connection_errors(leg.side, config):
                 response = await session.post(
-                    leg.url, data=leg.body, headers=leg.headers, allow_redirects=False
+                    leg.url, data=_payload(leg.body), headers=leg.headers, allow_redirects=False
                 )
                 try:
                     if response.status != 200:
@@ -146,6 +148,11 @@ async def read_all(
         if size > limit:
             raise LegError(side, FailureKind.TOO_LARGE, f"The {side} engine's answer is over {limit} bytes.")
     return b"".join(parts)
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    # A large body is written piece by piece, at the engine's pace, with the loop free in between.
+    return body if len(body) <= _MAX_ONE_WRITE else io.BytesIO(body)
 
 
 async def _stated(side: Side, response: aiohttp.ClientResponse) -> LegError:

@@ -1,0 +1,142 @@
+"""Fixtures: stub engines, and a router before them, all real servers on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+import pytest
+import uvicorn
+from tests.unit.router.stub_engine import StubEngine
+
+from plait.router.app import admin_app, client_app
+from plait.router.config import Deadlines, PrefillTarget, RouterConfig
+from plait.router.server import _listen, _Server, _settings
+from plait.router.state import RouterState, open_state
+
+SHORT = Deadlines(
+    connect=0.5,
+    first_byte=2.0,
+    idle=1.0,
+    client_stall=1.0,
+    body=1.0,
+    status=0.5,
+    abort=0.5,
+    linger=0.3,
+    drain=2.0,
+)
+
+
+class RunningRouter:
+    """A router that listens, its engines, and a client session."""
+
+    def __init__(
+        self,
+        state: RouterState,
+        url: str,
+        admin_url: str,
+        http: aiohttp.ClientSession,
+        engines: list[StubEngine],
+    ) -> None:
+        self.state = state
+        self.url = url
+        self.admin_url = admin_url
+        self.http = http
+        self.engines = engines
+        self.prefill = next(e for e in engines if e.role == "prefill")
+        self.decode = next(e for e in engines if e.role == "decode")
+
+    async def post(self, path: str, body: Any, **more: Any) -> tuple[int, bytes]:
+        """Status and whole body of one request; `body` bytes go as they are."""
+        how = {"data": body} if isinstance(body, bytes) else {"json": body}
+        async with self.http.post(self.url + path, **how, **more) as response:
+            return response.status, await response.read()
+
+    async def until(self, condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
+        """Wait for `condition`, fail after `seconds`."""
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def until_idle(self) -> None:
+        """No request and no leg is under way any more."""
+        await self.until(
+            lambda: (
+                not self.state.lifecycle.in_flight
+                and not any(w.in_flight for w in self.state.workers.workers)
+            )
+        )
+
+
+@contextlib.asynccontextmanager
+async def running_router(engines: list[StubEngine], **settings: Any) -> AsyncIterator[RunningRouter]:
+    config = RouterConfig(
+        **{
+            "prefill": [PrefillTarget(e.url, 8998) for e in engines if e.role == "prefill"],
+            "decode": [e.url for e in engines if e.role == "decode"],
+            "port": 0,
+            "deadlines": SHORT,
+            "poll_interval": 0.1,
+            **settings,
+        }
+    )
+    async with open_state(config) as state, aiohttp.ClientSession() as http:
+        apps = [client_app(state), admin_app(state)]
+        servers: list[tuple[uvicorn.Server, asyncio.Task[None], str]] = []
+        for app in apps:
+            sock = _listen(dataclasses.replace(config, admin_port=0), "port", 0)
+            server = _Server(_settings(app))
+            url = "http://{}:{}".format(*sock.getsockname()[:2])
+            servers.append((server, asyncio.create_task(server.serve(sockets=[sock])), url))
+        router = RunningRouter(state, servers[0][2], servers[1][2], http, engines)
+        try:
+            yield router
+        finally:
+            await http.close()
+            # Not uvicorn's own end, which sleeps: hundreds of routers start here (test_server has it).
+            for server, task, _ in servers:
+                task.cancel()
+                for listener in server.servers:
+                    listener.close()
+                for connection in list(server.server_state.connections):
+                    connection.transport.abort()
+            await asyncio.gather(
+                *(t for s, _, _ in servers for t in s.server_state.tasks), return_exceptions=True
+            )
+
+
+class Lab:
+    """Makes engines and routers, and ends them with the test."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def engine(self, role: str, **settings: Any) -> StubEngine:
+        engine = await StubEngine(role, **settings).start()
+        self._stack.push_async_callback(engine.stop)
+        return engine
+
+    async def router(self, *engines: StubEngine, ready: bool = True, **settings: Any) -> RunningRouter:
+        """A router before `engines` (none given: one of each side), ready unless told otherwise."""
+        made = list(engines) or [await self.engine("prefill", cp=2), await self.engine("decode")]
+        router = await self._stack.enter_async_context(running_router(made, **settings))
+        if ready:
+            await router.until(lambda: bool(router.state.workers.pairs()))
+        return router
+
+
+@pytest.fixture
+async def lab() -> AsyncIterator[Lab]:
+    async with AsyncExitStack() as stack:
+        yield Lab(stack)
+
+
+@pytest.fixture
+async def router(lab: Lab) -> RunningRouter:
+    """One prefill stub of CP 2, one decode stub, a ready router."""
+    return await lab.router()
