@@ -1,24 +1,37 @@
 """Negative controls: faults put in on purpose (PLAIT_TEST_FAULT), to show that the tests notice them.
 
-Read only where `settings.test_fault` is set; in production it never is.
+Read only where `settings.test_fault` is set; in production it never is. `file:PATH` takes the name of the
+fault from a file, read anew at each use, so that one running engine can be well and ill in turn.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 
 from plait.engine import state
 
+KNOWN = ("shift-mla", "shift-index", "swap-owners", "drop-page")
+"""Faults by name. shift-*: rank 1 stores its rows of layer 1 one token off. swap-owners: rank 0 exchanges the
+places of two pages. drop-page: rank 0 leaves a page out of each transfer."""
+FROM_FILE = "file"
+
 
 def is_on(name: str) -> bool:
     """Whether the fault `name` was asked for."""
     fault = state.settings.test_fault
-    return fault is not None and fault.name == name
+    if fault is None:
+        return False
+    if fault.name == FROM_FILE:
+        path = Path(fault.arg)
+        return path.exists() and path.read_text().strip() == name
+    return fault.name == name
 
 
 def shifted_rows(name: str, layer_id: int, rows: torch.Tensor) -> torch.Tensor:
     """`rows` rolled by one token on rank 1 in layer 1, if the fault `name` is on."""
-    if not is_on(name) or layer_id != 1:
+    if layer_id != 1 or not is_on(name):
         return rows
     here = state.group()
-    return rows.roll(1, 0) if here.ranks == 1 or here.rank == 1 else rows
+    return rows.roll(1, 0) if here.rank == 1 else rows

@@ -29,6 +29,7 @@ _ROOMS = (
     "plait.engine.admission",
     "plait.engine.transfer",
     "plait.engine.integrity",
+    "plait.engine.debug",
 )
 _CPU_ROOMS = (
     "plait.engine.cpu.comm",
@@ -70,7 +71,9 @@ def install(settings: Settings) -> None:
     rooms = (*(_ROOMS if settings.layout is not Layout.OFF else ()), *(_CPU_ROOMS if settings.cpu else ()))
     for room in rooms:
         importlib.import_module(room)
-    wanted = [t for t in TARGETS if t.wanted(layout=settings.layout, cpu=settings.cpu)]
+    wanted = [
+        t for t in TARGETS if t.wanted(layout=settings.layout, cpu=settings.cpu, debug=settings.debug_checks)
+    ]
     missing = [t.path for t in wanted if t.path not in IMPLEMENTATIONS]
     if missing:
         stop(f"no hook is written for {', '.join(missing)}")

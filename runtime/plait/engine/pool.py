@@ -162,7 +162,7 @@ def _new_group() -> dist.ProcessGroup:
 
 
 def scratch_tokens() -> int:
-    """Tokens that one dense slot holds: PLAIT_SCRATCH_TOKENS, or enough for the longest request and a chunk."""
+    """Tokens that one dense slot holds: PLAIT_SCRATCH_TOKENS, or the longest request and a chunk."""
     from sglang.srt.runtime_context import get_server_args
 
     arguments = get_server_args()

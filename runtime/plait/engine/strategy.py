@@ -17,7 +17,7 @@ from sglang.srt.layers.cp.padding import pad_local_rows
 from sglang.srt.layers.dp_attention import attn_cp_all_gather_into_tensor
 
 from plait.contract.layouts import PAGE_SIZE, Layout
-from plait.engine import state
+from plait.engine import debug, state
 from plait.engine.install import implements
 from plait.gather import GatherPlan, GatherRequest
 from plait.layout import Int64Array, SplitPlan, SplitRequest
@@ -81,6 +81,8 @@ class OwnerSplitStrategy(InterleaveCPStrategy):  # type: ignore[misc]
             budget=state.pool.scratch_tokens // PAGE_SIZE if state.pool is not None else 0,
         )
         self.stats.count(split)
+        if state.settings.debug_checks:
+            debug.record_batch(prefixes, list(extend_seqs_len), split)
         lengths = split.lengths.tolist()
         return OwnerSplitMetadata(
             per_rank_actual_token=lengths,

@@ -32,6 +32,8 @@ class When(StrEnum):
     """Any layout but off."""
     SPLITS = "splits"
     """Layouts in which page ownership decides the split: replicated and shared."""
+    DEBUG = "debug"
+    """PLAIT_DEBUG_CHECKS=1: records for tests and for the search of a wrong token."""
     CPU = "cpu"
     """PLAIT_CPU=1: what stock SGLang lacks without a GPU."""
 
@@ -45,10 +47,12 @@ class Target(NamedTuple):
     when: When
     why: str
 
-    def wanted(self, *, layout: Layout, cpu: bool) -> bool:
+    def wanted(self, *, layout: Layout, cpu: bool, debug: bool) -> bool:
         """Whether a process with these settings installs the hook."""
         if self.when is When.CPU:
             return cpu
+        if self.when is When.DEBUG:
+            return debug and layout is not Layout.OFF
         return layout.splits if self.when is When.SPLITS else layout is not Layout.OFF
 
 
@@ -57,7 +61,7 @@ def _target(path: str, kind: Kind, parameters: str | None, when: When, why: str)
     return Target(f"sglang.srt.{path}", kind, names, when, why)
 
 
-_A, _S, _C = When.ALWAYS, When.SPLITS, When.CPU
+_A, _S, _C, _D = When.ALWAYS, When.SPLITS, When.CPU, When.DEBUG
 _INIT_GROUP = (
     "self group_ranks local_rank torch_distributed_backend use_pynccl use_pymscclpp use_custom_allreduce "
     "use_torch_symm_mem_all_reduce use_hpu_communicator use_xpu_communicator use_npu_communicator "
@@ -371,5 +375,27 @@ TARGETS: tuple[Target, ...] = (
         "self failed_bootstrap_addr",
         _A,
         "a dead prefill writes no more",
+    ),
+    # Records (PLAIT_DEBUG_CHECKS)
+    _target(
+        "managers.scheduler.Scheduler.get_new_batch_prefill",
+        Kind.AROUND,
+        "self running_batch",
+        _D,
+        "tests hold batches back, so that they are formed as a whole",
+    ),
+    _target(
+        "disaggregation.prefill.SchedulerDisaggregationPrefillMixin.send_kv_chunk",
+        Kind.AFTER,
+        "self req last_chunk end_idx",
+        _D,
+        "digests of the pages that were sent",
+    ),
+    _target(
+        "disaggregation.decode.DecodeTransferQueue._commit_transfer_to_req",
+        Kind.AFTER,
+        "self decode_req",
+        _D,
+        "digests of the pages that arrived",
     ),
 )

@@ -71,7 +71,7 @@ def refuse_other_contract(original: Callable[..., bool], self: Any, bootstrap_ad
 def own_send_indices(
     original: Callable[..., Any], self: Any, kv_indices: Any, state_indices: list[Any] | None = None
 ) -> tuple[Any, Any, bool, bool]:
-    """(own pages, their positions, whether this is the last chunk, skip): an ndarray where stock has a slice."""
+    """(own pages, their positions, last chunk?, skip?): an ndarray of positions where stock has a slice."""
     manager = self.kv_mgr
     if manager.attn_cp_size <= 1:
         result: tuple[Any, Any, bool, bool] = original(self, kv_indices, state_indices)
@@ -310,7 +310,7 @@ def listen_for_acknowledgements(self: Any) -> None:
 
 @implements("disaggregation.mooncake.conn.MooncakeKVReceiver.poll")
 def poll_receiver_behind_fence(original: Callable[..., Any], self: Any) -> Any:
-    """A failed room whose pages prefill may still be writing stays `Transferring`: its pages are not reused."""
+    """A failed room that prefill may still be writing stays `Transferring`: its pages are not reused."""
     status = original(self)
     if status != _poll().Failed or self.init_time is None or not self.bootstrap_infos:
         return status

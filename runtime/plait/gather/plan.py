@@ -17,7 +17,6 @@ import numpy as np
 from plait.contract.layouts import PAGE_SIZE
 from plait.layout import Int64Array, owner, physical
 
-
 PADDING = -1
 """In `PartPlan.place`: a received page that pads a rank's block; it is put on the view's trash page."""
 

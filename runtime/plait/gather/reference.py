@@ -1,4 +1,4 @@
-"""The dense view in the plainest way: every page copied from its owner, one by one. What the rest must equal."""
+"""The dense view in the plainest way: every page copied from its owner. What the rest must equal."""
 
 from __future__ import annotations
 

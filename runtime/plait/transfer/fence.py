@@ -94,7 +94,7 @@ class AckFence:
             return True
 
     def holds(self, room: int, *, ranks: int, address: str) -> bool:
-        """Whether a page of `room`, sent by `ranks` ranks of the prefill at `address`, may still be written."""
+        """Whether pages of `room` may still be written by the `ranks` ranks of the prefill at `address`."""
         with self._lock:
             since = self._since.get(room)
             if since is None:

@@ -53,8 +53,8 @@ def destination_fault(
     """
     if len(positions) and (int(positions.max()) >= destination_pages or int(positions.min()) < 0):
         return (
-            f"positions {int(positions.min())}..{int(positions.max())} do not fit the {destination_pages} pages "
-            "that decode has allocated"
+            f"positions {int(positions.min())}..{int(positions.max())} do not fit the {destination_pages} "
+            "pages that decode has allocated"
         )
     if source_state and list(source_state) != list(destination_state):
         return (

@@ -52,7 +52,7 @@ def forward_native(
     layer_id: int,
     return_indices: bool = True,
 ) -> torch.Tensor | None:
-    """Slots of the selected tokens, int32 [rows, index_topk], -1 where there are fewer or a row is padding."""
+    """Slots of the selected tokens, int32 [rows, index_topk]; -1 beyond them and in padded rows."""
     from sglang.srt.model_executor.forward_context import get_attn_backend, get_token_to_kv_pool
     from sglang.srt.state_capturer.indexer_topk import maybe_capture_indexer_topk
 
