@@ -69,7 +69,7 @@ class OwnedPageAllocator(PagedTokenToKVPoolAllocator):  # type: ignore[misc]
     def clear(self) -> None:
         self._pages.clear()
         self.is_not_in_free_group = True
-        self.free_group = []
+        self.free_group: list[torch.Tensor] = []
         self.free_page_reps_group: list[torch.Tensor] = []
 
     def merge_and_sort_free(self) -> None:

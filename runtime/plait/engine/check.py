@@ -27,7 +27,8 @@ def refuse_or_pass(flags: Sequence[str], environ: Mapping[str, str]) -> None:
 
 def refuse_arguments(args: Mapping[str, object]) -> None:
     """The same check over ServerArgs fields as the user gave them, inside the engine's own process."""
-    shape, found = None, []
+    shape: ModelShape | None = None
+    found: list[Violation] = []
     model = Path(str(args.get("model_path", "")))
     if model.exists():
         try:

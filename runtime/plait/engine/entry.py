@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import NoReturn
 
 
 def activate() -> None:
@@ -32,7 +33,7 @@ def activate() -> None:
         stop(f"the plugin could not be installed: {type(error).__name__}: {error}")
 
 
-def stop(message: str) -> None:
+def stop(message: str) -> NoReturn:
     """End this process with one clear message (exit status 78, the BSD code for a configuration error)."""
     print(f"plait: {message}", file=sys.stderr, flush=True)
     if _is_child():

@@ -54,7 +54,7 @@ def _first_pages_swapped(slots: torch.Tensor) -> torch.Tensor:
     if state.group().rank != 0:
         return slots
     pages = slots // PAGE_SIZE
-    used = pages[pages > 0].unique()
+    used = torch.unique(pages[pages > 0])
     if len(used) < 2:
         return slots
     swapped = torch.where(pages == used[0], used[1], torch.where(pages == used[1], used[0], pages))

@@ -117,16 +117,21 @@ def signature_fault(target: Target) -> str | None:
         return f"hook target is missing: {error}"
     if target.parameters is None:
         return None
-    if isinstance(found, type):
-        found = found.__init__  # type: ignore[misc]
-    function = getattr(found, "__func__", found)
-    names = tuple(inspect.signature(function).parameters)
+    names = tuple(inspect.signature(_function(found)).parameters)
     if names == target.parameters:
         return None
     return (
         f"hook target has another signature: {target.path} takes ({', '.join(names)}), "
         f"Plait was written for ({', '.join(target.parameters)})"
     )
+
+
+def _function(found: Any) -> Callable[..., Any]:
+    """The plain function behind a class (its `__init__`), a class method or a static method."""
+    if isinstance(found, type):
+        found = found.__init__  # type: ignore[misc]
+    function: Callable[..., Any] = getattr(found, "__func__", found)
+    return function
 
 
 def _register(targets: list[Target]) -> None:

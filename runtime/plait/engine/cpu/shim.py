@@ -27,7 +27,7 @@ def apply() -> None:
     if torch.cuda.is_available():
         stop("PLAIT_CPU=1 on a machine with CUDA. Fix: unset PLAIT_CPU (it replaces the fast kernels)")
     stream = _NullStream()
-    torch.cuda.current_stream = lambda *_, **__: stream  # type: ignore[assignment, return-value]
+    torch.cuda.current_stream = lambda *_, **__: stream  # type: ignore[assignment]
     torch.cuda.get_device_capability = lambda *_, **__: (9, 0)
     _never_pin()
     _stub_vllm_ops()

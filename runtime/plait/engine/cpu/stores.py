@@ -37,8 +37,8 @@ def set_index_k_scale_buffer(
     buffer = self.get_index_k_with_scale_buffer(layer_id)
     page_size, dim = self.page_size, self.index_head_dim
     page, row = loc.long() // page_size, loc.long() % page_size
-    keys = buffer[:, : page_size * dim].unflatten(1, (page_size, dim))
-    scales = buffer[:, page_size * dim :].unflatten(1, (page_size, 4))
+    keys = buffer[:, : page_size * dim].view(-1, page_size, dim)
+    scales = buffer[:, page_size * dim :].view(-1, page_size, 4)
     keys[page, row] = index_k.contiguous().view(torch.uint8)
     scales[page, row] = index_k_scale.reshape(-1, 1).contiguous().view(torch.uint8)
 
@@ -46,6 +46,6 @@ def set_index_k_scale_buffer(
 def index_keys_at(buffer: torch.Tensor, slots: torch.Tensor, *, page_size: int, dim: int) -> torch.Tensor:
     """Dequantised indexer keys, float32 [tokens, dim], at token slots of `buffer` [pages, bytes]."""
     page, row = slots // page_size, slots % page_size
-    keys = buffer[:, : page_size * dim].unflatten(1, (page_size, dim))[page, row]
-    scales = buffer[:, page_size * dim :].unflatten(1, (page_size, 4))[page, row]
+    keys = buffer[:, : page_size * dim].view(-1, page_size, dim)[page, row]
+    scales = buffer[:, page_size * dim :].view(-1, page_size, 4)[page, row]
     return keys.contiguous().view(torch.float8_e4m3fn).float() * scales.contiguous().view(torch.float32)
