@@ -32,6 +32,10 @@ from plait.gather import (
 class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
     """Pool of one rank. `size` stays the logical number of tokens of the whole group."""
 
+    size: int
+    kv_buffer: list[torch.Tensor]
+    index_k_with_scale_buffer: list[torch.Tensor]
+
     def __init__(self, size: int, *args: Any, **kwargs: Any) -> None:
         here = state.group()
         if size % (PAGE_SIZE * here.ranks):
@@ -104,41 +108,40 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
 
     def get_key_buffer(self, layer_id: int) -> torch.Tensor:
         if not self.shared:
-            return super().get_key_buffer(layer_id)
+            own: torch.Tensor = super().get_key_buffer(layer_id)
+            return own
         rows = self.mla_view.consume(layer_id - self.start_layer)
         return rows.view(self.dtype) if self.store_dtype != self.dtype else rows
 
     def get_value_buffer(self, layer_id: int) -> torch.Tensor:
         if not self.shared:
-            return super().get_value_buffer(layer_id)
+            own: torch.Tensor = super().get_value_buffer(layer_id)
+            return own
         return self.get_key_buffer(layer_id)[..., : self.kv_lora_rank]
 
     def get_broadcastable_index_k_with_scale_buffer(self, layer_id: int) -> torch.Tensor:
         """What the indexer reads, uint8 [dense pages, page bytes]."""
         if not self.shared:
-            return super().get_index_k_with_scale_buffer(layer_id)
+            own: torch.Tensor = super().get_index_k_with_scale_buffer(layer_id)
+            return own
         return self.index_view.consume(layer_id - self.start_layer)
 
-    def get_index_k_continuous(self, layer_id: int, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def get_index_k_continuous(self, layer_id: int, *args: Any, **kwargs: Any) -> Any:
         return self._dense_index(super().get_index_k_continuous, layer_id, *args, **kwargs)
 
-    def get_index_k_scale_continuous(self, layer_id: int, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def get_index_k_scale_continuous(self, layer_id: int, *args: Any, **kwargs: Any) -> Any:
         return self._dense_index(super().get_index_k_scale_continuous, layer_id, *args, **kwargs)
 
     def get_index_k_scale_buffer(self, layer_id: int, *args: Any, **kwargs: Any) -> Any:
         return self._dense_index(super().get_index_k_scale_buffer, layer_id, *args, **kwargs)
 
-    def _dense_index(self, read: Callable[..., Any], layer_id: int, *args: Any, **kwargs: Any) -> Any:
-        """A stock accessor, made to read the dense tensor of its layer in place of the pool's."""
+    def _dense_index(self, read: Any, layer_id: int, *args: Any, **kwargs: Any) -> Any:
+        """A stock accessor (bound method `read`), made to read the dense tensor of its layer."""
         if not self.shared:
             return read(layer_id, *args, **kwargs)
         local = layer_id - self.start_layer
-        owned = self.index_k_with_scale_buffer
-        self.index_k_with_scale_buffer = {local: self.index_view.consume(local)}
-        try:
-            return read(layer_id, *args, **kwargs)
-        finally:
-            self.index_k_with_scale_buffer = owned
+        dense = _DenseIndex(self, {local: self.index_view.consume(local)})
+        return read.__func__(dense, layer_id, *args, **kwargs)
 
     def move_kv_cache(self, tgt_loc: torch.Tensor, src_loc: torch.Tensor) -> None:
         raise NotImplementedError(
@@ -150,6 +153,20 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
 
     def load_cpu_copy(self, kv_cache_cpu: Any, indices: torch.Tensor, mamba_indices: Any = None) -> None:
         raise NotImplementedError("the shared layout does not offload requests to the host")
+
+
+class _DenseIndex:
+    """A pool as stock accessors see it, with dense tensors (by local layer) for its own index pages.
+
+    Not a change of the pool itself: transfers and the status thread read its own tensors at any time.
+    """
+
+    def __init__(self, pool: OwnedPagePool, dense: dict[int, torch.Tensor]) -> None:
+        self._pool = pool
+        self.index_k_with_scale_buffer = dense
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
 
 
 def _new_group() -> dist.ProcessGroup:
