@@ -115,6 +115,17 @@ def up(
     raise typer.Exit(run_up(options, port=port, state=state, start_timeout_s=start_timeout))
 
 
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A stack's configuration, YAML or JSON.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Hold a stack's configuration against the contract; shows all that is wrong, with fixes."""
+    from plait.stack.check import run_check
+
+    raise typer.Exit(run_check(file, as_json=as_json))
+
+
 @app.command("engine", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def engine(context: typer.Context) -> None:
     """Check the engine flags given after `--`, then run stock SGLang with them."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from plait.contract.violation import ContractError
+from plait.stack.check import violation_table
 from plait.stack.display import report_to
 from plait.stack.plan import StackOptions, StackPlan, curl_line
 from plait.stack.ports import PortError
@@ -19,7 +21,7 @@ EXIT_REFUSED = 2
 
 def run_up(options: StackOptions, *, port: int | None, state: Path | None, start_timeout_s: float) -> int:
     """Runs a stack in the foreground. Exit status: 0 when the running stack was told to stop, 128 + signal
-    when the start was, 1 when a child died or was late, 2 when a port was refused."""
+    when the start was, 1 when a child died or was late, 2 when options or ports were refused."""
     notes = Console(stderr=True)
     was_up = False
 
@@ -41,6 +43,9 @@ def run_up(options: StackOptions, *, port: int | None, state: Path | None, start
             ready=ready,
             start_timeout_s=start_timeout_s,
         )
+    except ContractError as error:
+        notes.print(violation_table(list(error.violations)))
+        return EXIT_REFUSED
     except PortError as error:
         notes.print(f"plait up: {error}", soft_wrap=True, markup=False, highlight=False)
         return EXIT_REFUSED

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from plait.contract.violation import ContractError
 from plait.stack.display import LiveReport, PlainReport
 from plait.stack.plan import StackOptions, StackPlan, StackPorts, plan_stack
 from plait.stack.ports import pick_free, require_free
+from plait.stack.refusals import refusals
 from plait.stack.statefile import StackState, describe, write_state
 from plait.stack.supervise import Supervisor
 
@@ -81,8 +83,14 @@ def up(
     ready: Callable[[StackPlan, Path], None],
     start_timeout_s: float,
 ) -> None:
-    """Brings a stack up, calls `ready` once it is, and keeps it until a signal or a death ends it."""
+    """Brings a stack up, calls `ready` once it is, and keeps it until a signal or a death ends it.
+
+    Raises ContractError, before anything starts, with all that the engines would refuse.
+    """
     plan = plan_stack(options, choose_ports(options, router=port))
+    refused = refusals(plan)
+    if refused:
+        raise ContractError(refused)
     path = (state or options.folder / "state.json").absolute()
     with running(plan, report=report, state=path, start_timeout_s=start_timeout_s) as supervisor:
         ready(plan, path)
