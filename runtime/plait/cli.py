@@ -116,6 +116,17 @@ def up(
 
 
 @app.command()
+def demo(
+    cp: Annotated[int, typer.Option(help="Context-parallel prefill ranks.")] = 2,
+    decode: Annotated[int, typer.Option(help="Decode engines.")] = 1,
+) -> None:
+    """Make a tiny model, start a stack, stream one long chat, show shared against replicated, end it all."""
+    from plait.stack.demo import run_demo
+
+    raise typer.Exit(run_demo(cp=cp, decode=decode))
+
+
+@app.command()
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A stack's configuration, YAML or JSON.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,

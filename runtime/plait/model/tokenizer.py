@@ -6,11 +6,11 @@ small. Learning is deterministic: the same text gives the same merges.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from plait.model.sample import sample_text
 from plait.model.shape import VOCAB_SIZE
 
 END = "<|endoftext|>"
@@ -29,11 +29,6 @@ CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}" + ASSISTANT + "{%- endif -%}"
 )
-
-
-def sample_text() -> str:
-    """The text that ships with the package: the tokenizer learns from it and the demo asks about it."""
-    return resources.files("plait.model").joinpath("braids.txt").read_text(encoding="utf-8")
 
 
 def make_tokenizer() -> Tokenizer:

@@ -9,6 +9,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+from plait.model.sample import sample_text
 from plait.model.shape import TinyShape, config_json
 
 STAMP = "plait_model.json"
@@ -21,8 +22,6 @@ class ModelExistsError(FileExistsError):
 
 
 def _stamp(shape: TinyShape) -> dict[str, object]:
-    from plait.model.tokenizer import sample_text
-
     text = hashlib.sha256(sample_text().encode()).hexdigest()
     return {"generator": GENERATOR, "text": text, "shape": asdict(shape)}
 

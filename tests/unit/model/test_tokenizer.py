@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.model.sample import sample_text
 from plait.model.shape import VOCAB_SIZE, TinyShape
-from plait.model.tokenizer import ASSISTANT, END, SPECIAL, SYSTEM, USER, make_tokenizer, sample_text
+from plait.model.tokenizer import ASSISTANT, END, SPECIAL, SYSTEM, USER, make_tokenizer
 from plait.model.write import write_tiny
 
 TOKENIZER = make_tokenizer()
