@@ -125,8 +125,7 @@ async def sent(
                         raise await _stated(leg.side, response)
                     yield response, clock
                 finally:
-                    if not response.content.at_eof():
-                        response.close()
+                    # Closes the connection unless the answer was read to its end.
                     response.release()
     except TimeoutError as error:
         late = clock.waiting_for if clock else "its connection"

@@ -34,10 +34,10 @@ async def test_said_at_once_and_again(router: RunningRouter) -> None:
     """An engine that has not entered the request yet forgets the first message."""
     began = time.monotonic()
     router.state.aborts.send(leg(router))
-    assert time.monotonic() - began < 0.01
+    assert time.monotonic() - began < 0.1
     await router.until(lambda: len(router.prefill.aborts) == 3)
     assert [rid for rid, _ in router.prefill.aborts] == ["r", "r", "r"]
-    assert router.prefill.aborts[0][1] - began < 0.1
+    assert router.prefill.aborts[0][1] - began < router.within(0.1)
     assert count(router, "taken") == 3
 
 
@@ -95,5 +95,5 @@ async def test_close_lets_messages_arrive_and_says_none_again(
     router.state.aborts.linger(leg(router, "l"), asyncio.create_task(asyncio.sleep(60, b"")), seconds=60.0)
     began = time.monotonic()
     await router.state.aborts.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < router.within(1)
     assert {rid for rid, _ in router.prefill.aborts} == {"r", "l"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 import json
 import socket
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.unit.router.conftest import SHORT, Lab, RunningRouter
+from tests.unit.router.conftest import Lab, RunningRouter, brief
 from tests.unit.router.stub_engine import (
     DONE,
     Behaviour,
@@ -74,7 +73,7 @@ async def assert_both_ended(router: RunningRouter, *, by: float) -> None:
         if engine.seen:
             await router.until(lambda e=engine: bool(e.aborts))  # type: ignore[misc]
             assert engine.aborts[0][0] in rids(engine.seen[0])
-            assert engine.aborts[0][1] - by < ABORT_WITHIN
+            assert engine.aborts[0][1] - by < router.within(ABORT_WITHIN)
 
 
 # --- when all is well -------------------------------------------------------------------------------------
@@ -125,12 +124,13 @@ async def test_stream_is_not_collected_before_it_is_sent(router: RunningRouter) 
         assert await response.read() == b"".join(rest)
 
 
-async def test_late_prefill_answer_does_not_hold_the_client_up(router: RunningRouter) -> None:
+async def test_late_prefill_answer_does_not_hold_the_client_up(lab: Lab) -> None:
+    router = await lab.router(deadlines=brief(linger=0.5))
     router.prefill.behave = hang
     began = time.monotonic()
     code, _ = await router.post("/v1/chat/completions", CHAT)
     assert code == 200
-    assert time.monotonic() - began < SHORT.linger
+    assert time.monotonic() - began < router.within(0.3)
     # ... but is not waited for without end either.
     await router.until(lambda: bool(router.prefill.aborts))
     await router.until_idle()
@@ -169,7 +169,7 @@ EARLY = {
 @pytest.mark.parametrize("name", EARLY)
 async def test_leg_that_fails_early_ends_the_other(lab: Lab, name: str, side: str, streamed: bool) -> None:
     behave, code, kind = EARLY[name]
-    router = await lab.router(deadlines=dataclasses.replace(SHORT, first_byte=0.5), **NO_POLLS)
+    router = await lab.router(deadlines=brief(first_byte=0.5 if behave is hang else 30.0), **NO_POLLS)
     failing, waiting = (
         (router.prefill, router.decode) if side == "prefill" else (router.decode, router.prefill)
     )
@@ -180,7 +180,7 @@ async def test_leg_that_fails_early_ends_the_other(lab: Lab, name: str, side: st
     began = time.monotonic()
     got, body = await router.post("/v1/chat/completions", STREAMED if streamed else CHAT)
     ended = time.monotonic()
-    assert ended - began < 1.0
+    assert ended - began < router.within(1.0)
     if name == "never answers" and side == "prefill":
         # Decode was under way: the failure is told inside its stream.
         assert got == 200
@@ -205,7 +205,7 @@ async def test_refused_connection_ends_the_other_and_leaves_rotation(lab: Lab, s
     began = time.monotonic()
     code, body = await router.post("/v1/chat/completions", CHAT)
     ended = time.monotonic()
-    assert ended - began < 0.5
+    assert ended - began < router.within(0.5)
     assert code == 502
     assert error_of(body)["code"] == f"{side}_refused"
     await assert_both_ended(router, by=ended)
@@ -217,7 +217,7 @@ async def test_refused_connection_ends_the_other_and_leaves_rotation(lab: Lab, s
 
 
 async def test_engine_that_takes_no_connection_is_given_up(lab: Lab) -> None:
-    router = await lab.router(**NO_POLLS)
+    router = await lab.router(deadlines=brief(connect=0.5), **NO_POLLS)
     router.decode.behave = wait_for_ever
     # A listener whose queue is full: connects are neither taken nor refused.
     with socket.socket() as full, contextlib.ExitStack() as held:
@@ -232,7 +232,7 @@ async def test_engine_that_takes_no_connection_is_given_up(lab: Lab) -> None:
         router.state.workers._by_url[worker.url] = worker
         began = time.monotonic()
         code, body = await router.post("/v1/chat/completions", CHAT)
-        assert time.monotonic() - began < SHORT.connect + 0.5
+        assert time.monotonic() - began < router.within(1.0)
     assert code == 502
     assert error_of(body)["code"] == "prefill_refused"
     await router.until(lambda: bool(router.decode.aborts))
@@ -316,18 +316,19 @@ async def test_answer_that_is_torn_is_an_error_not_half_a_json(router: RunningRo
 
 @pytest.mark.parametrize(
     ("then", "kind", "within"),
-    [("die", "broken", 0.5), ("end", "broken", 0.5), ("stall", "timeout", SHORT.idle + 0.5)],
+    [("die", "broken", 0.5), ("end", "broken", 0.5), ("stall", "timeout", 1.5)],
 )
 async def test_decode_stream_that_breaks_ends_with_an_error_event(
-    router: RunningRouter, then: str, kind: str, within: float
+    lab: Lab, then: str, kind: str, within: float
 ) -> None:
+    router = await lab.router(deadlines=brief(idle=1.0))
     sent = chat_events(["Hel", "lo"])[:3]
     router.decode.behave = streams(sent, then=then)
     began = time.monotonic()
     code, body = await router.post("/v1/chat/completions", STREAMED)
     ended = time.monotonic()
     assert code == 200
-    assert ended - began < within
+    assert ended - began < router.within(within)
     assert body.startswith(b"".join(sent))
     assert stream_error(body)["code"] == f"decode_{kind}"
     await assert_both_ended(router, by=ended)
@@ -401,8 +402,9 @@ async def test_client_that_leaves_in_the_stream_ends_both(router: RunningRouter)
     await router.until(lambda: bool(router.prefill.left and router.decode.left))
 
 
-async def test_client_that_reads_nothing_holds_nothing(router: RunningRouter) -> None:
+async def test_client_that_reads_nothing_holds_nothing(lab: Lab) -> None:
     """A stalled reader stops the engine's stream (no buffer grows), and is given up after a while."""
+    router = await lab.router(deadlines=brief(client_stall=1.0))
     written = 0
     event = b"data: " + b"x" * 65_000 + b"\n\n"
 
@@ -420,7 +422,7 @@ async def test_client_that_reads_nothing_holds_nothing(router: RunningRouter) ->
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
     with socket.create_connection((host, int(port))) as client:
         client.sendall(head + body)
-        await router.until(lambda: bool(router.decode.aborts), seconds=SHORT.client_stall + 2)
+        await router.until(lambda: bool(router.decode.aborts))
         await router.until_idle()
     assert 0 < written < 32 << 20
 
@@ -481,7 +483,7 @@ async def test_shutdown_ends_what_is_under_way(router: RunningRouter) -> None:
 
 async def test_many_at_once_all_end(lab: Lab) -> None:
     """A mix of fates at once: every request is answered, nothing is left, every room is its own."""
-    router = await lab.router(deadlines=dataclasses.replace(SHORT, first_byte=0.8))
+    router = await lab.router(deadlines=brief(first_byte=2.5, linger=1.0))
     fates: list[Behaviour] = [answer, status(400), status(500), reset, hang]
 
     async def fate(engine: StubEngine, request: web.Request, seen: Seen) -> web.StreamResponse:
@@ -495,7 +497,7 @@ async def test_many_at_once_all_end(lab: Lab) -> None:
     ]
     began = time.monotonic()
     answers = await asyncio.gather(*(router.post("/v1/chat/completions", b) for b in bodies))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < router.within(5)
     for sent, (code, body) in zip(bodies, answers, strict=True):
         # A prefill that never answers is no failure of a request that decode has answered in full.
         well = sent["decode_fate"] == 0 and sent["prefill_fate"] in (0, 4)

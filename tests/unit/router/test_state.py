@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.router.conftest import SHORT, Lab
+from tests.unit.router.conftest import CALM, Lab
 
 from plait.router.config import PrefillTarget, RouterConfig
 from plait.router.state import open_state
@@ -14,7 +14,7 @@ async def test_nothing_runs_on_after_it_is_closed(lab: Lab) -> None:
     prefill, decode = await lab.engine("prefill"), await lab.engine("decode")
     decode.status_delay = 60.0  # a poll under way when the state closes
     config = RouterConfig(
-        prefill=[PrefillTarget(prefill.url, 8998)], decode=[decode.url], deadlines=SHORT, poll_interval=0.05
+        prefill=[PrefillTarget(prefill.url, 8998)], decode=[decode.url], deadlines=CALM, poll_interval=0.05
     )
     before = asyncio.all_tasks()
     async with open_state(config) as state:

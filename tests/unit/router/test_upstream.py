@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from multidict import CIMultiDict
-from tests.unit.router.conftest import SHORT, Lab
+from tests.unit.router.conftest import Lab, brief
 from tests.unit.router.stub_engine import StubEngine, hang, replies, reset, status, streams
 
 from plait.router.answers import EngineError
@@ -44,7 +44,9 @@ class Line:
 @pytest.fixture
 async def line(lab: Lab) -> AsyncIterator[Line]:
     engine = await lab.engine("prefill")
-    config = RouterConfig(prefill=[PrefillTarget(engine.url, 1)], decode=["http://d"], deadlines=SHORT)
+    config = RouterConfig(
+        prefill=[PrefillTarget(engine.url, 1)], decode=["http://d"], deadlines=brief(first_byte=1.0)
+    )
     async with open_session(config) as session:
         yield Line(engine, session, config)
 

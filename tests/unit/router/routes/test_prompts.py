@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tests.unit.router.conftest import Lab, RunningRouter
+from tests.unit.router.conftest import Lab, RunningRouter, brief
 from tests.unit.router.stub_engine import hang
 
 from plait.router.body import Route
@@ -102,11 +102,12 @@ async def test_draining_router_takes_no_request(router: RunningRouter) -> None:
     assert not router.prefill.seen
 
 
-async def test_slow_body_has_a_deadline(router: RunningRouter) -> None:
+async def test_slow_body_has_a_deadline(lab: Lab) -> None:
+    router = await lab.router(deadlines=brief(body=0.5))
     host, port = router.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"POST /generate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 2)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
     assert head.startswith(b"HTTP/1.1 408")
     writer.close()
 
