@@ -71,9 +71,11 @@ class GatherPlan:
     def from_requests(cls, requests: Sequence[GatherRequest], *, ranks: int, budget: int) -> GatherPlan:
         """The plan of a batch, within `budget` dense pages.
 
-        Raises ValueError if the batch needs more (admission must not have formed it), or if a request's
-        prefix is not whole pages or its ids do not match its length.
+        Raises ValueError if there is no request, if the batch needs more (admission must not have formed
+        it), or if a request's prefix is not whole pages or its ids do not match its length.
         """
+        if not requests:
+            raise ValueError("requests is empty: a batch has at least one request")
         prefix_pages, counts = [], []
         for index, request in enumerate(requests):
             needed = pages_needed(request.prefix, request.extend)
