@@ -137,6 +137,19 @@ def check(
     raise typer.Exit(run_check(file, as_json=as_json))
 
 
+@app.command()
+def doctor(
+    hooks: Annotated[
+        bool, typer.Option("--hooks/--no-hooks", help="Try the hooks on the installed engine (slow).")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Settings in force, hooks and their state, versions, and what this machine can do."""
+    from plait.stack.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(hooks=hooks, as_json=as_json))
+
+
 @app.command("engine", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def engine(context: typer.Context) -> None:
     """Check the engine flags given after `--`, then run stock SGLang with them."""

@@ -1,0 +1,54 @@
+# make demo     everything set up, then one prompt through a whole stack (no GPU needed)
+# make test     everything set up, then unit tests and the engine tests
+# make help     the other targets
+
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+BIN := .venv/bin
+STAMP := .venv/.plait-setup
+PYTEST := $(BIN)/pytest
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo test test-unit test-full lint types layers clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make setup      .venv with the pinned versions; does nothing when up to date'
+	@echo 'make demo       setup, then a tiny model, a stack, one streamed chat, and the figures'
+	@echo 'make test       setup, then unit tests and engine tests        (PYTEST_ARGS=... passes flags)'
+	@echo 'make test-unit  setup, then unit tests alone'
+	@echo 'make test-full  setup, then the whole matrix of engine tests too'
+	@echo 'make lint       ruff: rules and format'
+	@echo 'make types      mypy --strict'
+	@echo 'make layers     who may import whom'
+	@echo 'make clean      removes .venv and .plait'
+
+setup: $(STAMP)
+
+$(STAMP): constraints.txt pyproject.toml tools/setup.sh
+	@tools/setup.sh
+
+demo: $(STAMP)
+	@$(BIN)/plait demo
+
+test: $(STAMP)
+	@$(PYTEST) tests/unit tests/engine -m 'not full and not gpu' $(PYTEST_ARGS)
+
+test-unit: $(STAMP)
+	@$(PYTEST) tests/unit -m 'not full and not gpu' $(PYTEST_ARGS)
+
+test-full: $(STAMP)
+	@$(PYTEST) tests/unit tests/engine -m 'not gpu' $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+layers: $(STAMP)
+	@$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv .plait
