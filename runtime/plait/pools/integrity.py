@@ -47,6 +47,12 @@ def account(
     size = geometry.end_page
     if len(free) != size:
         raise ValueError(f"free has {len(free)} entries: the pool has ids up to {size - 1}")
+    outside = np.concatenate([_outside(p, size) for p in (*tree, *(h.pages for h in requests))] or [_NONE])
+    if len(outside):
+        # Said as a fault, and left out below: an index error here would end the engine without a word.
+        faults.append(f"pages {listed(np.unique(outside))} are held, but ids run from 0 to {size - 1}")
+        tree = [_inside(pages, size) for pages in tree]
+        requests = [Holder(h.name, _inside(h.pages, size)) for h in requests]
     in_tree = _counts(tree, size)
     if (in_tree > 1).any():
         faults.append(f"pages {listed(np.flatnonzero(in_tree > 1))} stand in more than one tree node")
@@ -56,6 +62,10 @@ def account(
         twice = np.flatnonzero(in_requests > 1)
         names = [h.name for h in own if np.isin(h.pages, twice).any()]
         faults.append(f"pages {listed(twice)} are written by more than one request: {', '.join(names[:4])}")
+    if free[: geometry.first_page].any():
+        faults.append(
+            f"reserved pages {listed(np.flatnonzero(free[: geometry.first_page]))} are free to take"
+        )
     held = (in_tree > 0) | (in_requests > 0)
     if held[: geometry.first_page].any():
         faults.append(f"reserved pages {listed(np.flatnonzero(held[: geometry.first_page]))} are held")
@@ -71,6 +81,17 @@ def account(
         requests=int((in_requests > 0).sum()),
         faults=tuple(faults),
     )
+
+
+_NONE: Int64Array = np.empty(0, dtype=np.int64)
+
+
+def _outside(pages: Int64Array, size: int) -> Int64Array:
+    return pages[(pages < 0) | (pages >= size)]
+
+
+def _inside(pages: Int64Array, size: int) -> Int64Array:
+    return pages[(pages >= 0) & (pages < size)]
 
 
 def _counts(lists: Sequence[Int64Array], size: int) -> Int64Array:

@@ -29,8 +29,15 @@ class SendFence:
             self._busy[room] += 1
 
     def leave(self, room: int) -> None:
-        """The worker is done with a chunk of `room`; runs what waited for the room to be quiet."""
+        """The worker is done with a chunk of `room`; runs what waited for the room to be quiet.
+
+        Raises RuntimeError if no chunk of `room` was entered: the count would be wrong from here on.
+        """
         with self._lock:
+            if room not in self._busy:
+                raise RuntimeError(
+                    f"room {room}: a chunk was sent that had not been counted when it was queued"
+                )
             self._busy[room] -= 1
             if self._busy[room] > 0:
                 return
@@ -59,7 +66,10 @@ class SendFence:
 
 
 class AckFence:
-    """Failed rooms of a decode engine whose senders have not all acknowledged yet. Thread-safe."""
+    """Failed rooms of a decode engine whose senders have not all acknowledged yet. Thread-safe.
+
+    expired: rooms that were given up after `timeout_s`, their senders neither done nor known to be dead.
+    """
 
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -67,6 +77,7 @@ class AckFence:
         self._acks: dict[int, int] = defaultdict(int)
         self._since: dict[int, float] = {}
         self._lost: set[str] = set()
+        self._given_up: set[int] = set()
         self.expired = 0
 
     def acknowledge(self, room: int) -> None:
@@ -102,7 +113,9 @@ class AckFence:
             if address in self._lost or self._acks[room] >= ranks:
                 return False
             if time.monotonic() - since > self._timeout_s:
-                self.expired += 1
+                if room not in self._given_up:
+                    self._given_up.add(room)
+                    self.expired += 1
                 return False
             return True
 
@@ -111,3 +124,4 @@ class AckFence:
         with self._lock:
             self._since.pop(room, None)
             self._acks.pop(room, None)
+            self._given_up.discard(room)
