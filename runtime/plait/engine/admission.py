@@ -64,3 +64,43 @@ def _wait() -> Any:
     from sglang.srt.managers.schedule_policy import AddReqResult
 
     return AddReqResult.OTHER
+
+
+# --- prompts that could never be admitted: stock would let them wait for ever -------------------------
+
+
+@implements("disaggregation.prefill.PrefillBootstrapQueue._check_if_req_exceed_kv_capacity")
+def refuse_on_prefill(original: Callable[..., bool], self: Any, req: Any) -> bool:
+    """Admission keeps a page and the first new token free, so the longest prompt is that much shorter."""
+    longest = self.max_total_num_tokens - PAGE_SIZE - 2
+    return original(self, req) or _refuse(
+        self.scheduler, req, tokens=len(req.origin_input_ids), limit=longest
+    )
+
+
+@implements("disaggregation.decode.DecodePreallocQueue._check_if_req_exceed_kv_capacity")
+def refuse_on_decode(original: Callable[..., bool], self: Any, req: Any) -> bool:
+    """Decode sets aside the tokens to come (or a reserve) before it takes a request."""
+    from sglang.srt.disaggregation.decode import CLIP_MAX_NEW_TOKEN
+
+    to_come = min(req.sampling_params.max_new_tokens, CLIP_MAX_NEW_TOKEN)
+    tokens = len(req.origin_input_ids) + max(to_come, self.num_reserved_decode_tokens)
+    return original(self, req) or _refuse(self.scheduler, req, tokens=tokens, limit=self.max_total_num_tokens)
+
+
+def _refuse(scheduler: Any, req: Any, *, tokens: int, limit: int) -> bool:
+    """Answer `req` with a 400 if it needs more than `limit` tokens; whether it was refused."""
+    if tokens <= limit:
+        return False
+    from http import HTTPStatus
+
+    from sglang.srt.disaggregation.utils import prepare_abort
+
+    message = (
+        f"Request {req.rid} needs {tokens} tokens of KV cache (prompt and tokens to come), but this engine "
+        f"can hold at most {limit} for one request. Fix: a shorter prompt, fewer new tokens, or an engine "
+        "with a larger --max-total-tokens"
+    )
+    prepare_abort(req, message, status_code=HTTPStatus.BAD_REQUEST)
+    scheduler.output_streamer.stream_output([req], req.return_logprob)
+    return True

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from plait.contract.layouts import Layout
+from plait.contract.settings import variable
 from plait.contract.shape import ModelShape
 from plait.contract.validate import (
     Violation,
@@ -19,10 +22,13 @@ from plait.contract.violation import ContractError
 from plait.engine import state
 from plait.engine.entry import stop
 
+_PLUGIN_GROUP, _PLUGIN = "sglang.srt.plugins", "plait"
+
 
 def refuse_or_pass(flags: Sequence[str], environ: Mapping[str, str]) -> None:
     """Return if `sglang` may start with these flags; else end the process with every violation at once."""
-    _stop_on(validate_launch(flags, environ, engine_version=engine_version()))
+    found = validate_launch(flags, environ, engine_version=engine_version())
+    _stop_on([*found, *_plugin_left_out(environ)])
 
 
 def refuse_arguments(args: Mapping[str, object]) -> None:
@@ -57,6 +63,23 @@ def engine_version() -> str | None:
         return importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _plugin_left_out(environ: Mapping[str, str]) -> list[Violation]:
+    """Why the engine's loader would go on without the plugin, and serve as stock without a word."""
+    if environ.get(variable("layout"), Layout.OFF) == Layout.OFF:
+        return []
+    found = []
+    if not [e for e in importlib.metadata.entry_points(group=_PLUGIN_GROUP) if e.name == _PLUGIN]:
+        reason = f"this Python has no entry point {_PLUGIN!r} in it, so the engine would not find the plugin"
+        found.append(Violation(_PLUGIN_GROUP, None, reason, f"pip install plait for {sys.executable}"))
+    chosen = environ.get("SGLANG_PLUGINS", "")
+    names = [name for name in map(str.strip, chosen.split(",")) if name]
+    if names and _PLUGIN not in names:
+        reason = "the engine loads the named plugins only, and would start without Plait"
+        fix = f"{','.join([*names, _PLUGIN])}, or unset it"
+        found.append(Violation("SGLANG_PLUGINS", chosen, reason, fix))
+    return found
 
 
 def _stop_on(found: Sequence[Violation]) -> None:

@@ -2,7 +2,7 @@
 
 In the rank's state folder: `batches.jsonl`, the composition of every formed batch (rank 0), and
 `pages-<role>-<rank>-<room>.json`, digests of a request's pages as prefill had them and as decode got them.
-While a file `hold` lies there, no batch is formed: requests that shall share a batch gather in the queue
+While a file `hold` lies there, nothing new is begun: requests that shall share a batch gather in the queue
 (`held.json` tells how many are there).
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def record_batch(prefixes: list[int], extends: list[int], split: SplitPlan) -> N
 
 @implements("managers.scheduler.Scheduler.get_new_batch_prefill")
 def hold_batches(original: Callable[..., Any], self: Any, running_batch: Any) -> Any:
-    """Form no batch while any rank sees the file `hold`; sort what waits, so that its order is known.
+    """Form no batch while any rank sees the file `hold`.
 
     The ranks agree first: a file that vanishes between two of them would make them form different batches.
     """
@@ -48,10 +49,25 @@ def hold_batches(original: Callable[..., Any], self: Any, running_batch: Any) ->
         return original(self, running_batch)
     from sglang.srt.managers.scheduler import NextBatchPlan
 
-    self.waiting_queue.sort(key=lambda req: str(req.rid))
-    if state.group().rank == 0:
-        (folder / "held.json").write_text(json.dumps(len(self.waiting_queue)))
+    _tell_held(self, folder)
     return NextBatchPlan(batch_to_run=None, running_batch=running_batch)
+
+
+@implements("disaggregation.decode.SchedulerDisaggregationDecodeMixin.get_new_prebuilt_batch")
+def hold_decode(original: Callable[..., Any], self: Any, running_batch: Any) -> Any:
+    """Start to decode nothing new while the file `hold` is there (decode is one rank)."""
+    folder = state.settings.state_dir
+    if folder is None or not (folder / "hold").exists():
+        return original(self, running_batch)
+    _tell_held(self, folder)
+    return None
+
+
+def _tell_held(scheduler: Any, folder: Path) -> None:
+    """Tell how many requests wait, in an order that does not depend on which came first."""
+    scheduler.waiting_queue.sort(key=lambda req: str(req.rid))
+    if state.group().rank == 0:
+        (folder / "held.json").write_text(json.dumps(len(scheduler.waiting_queue)))
 
 
 @implements("disaggregation.prefill.SchedulerDisaggregationPrefillMixin.send_kv_chunk")

@@ -12,9 +12,11 @@ import torch
 
 from plait.engine import state
 
-KNOWN = ("shift-mla", "shift-index", "swap-owners", "drop-page")
+KNOWN = ("shift-mla", "shift-index", "swap-owners", "drop-page", "slow-send", "fail-send")
 """Faults by name. shift-*: rank 1 stores its rows of layer 1 one token off. swap-owners: rank 0 exchanges the
-places of two pages. drop-page: rank 0 leaves a page out of each transfer."""
+places of two pages. drop-page: rank 0 leaves a page out of each transfer. slow-send: rank 1 takes
+`SLOW_SEND_S` before each batch of blocks. fail-send: rank 1's batches fail."""
+SLOW_SEND_S = 3.0
 FROM_FILE = "file"
 
 

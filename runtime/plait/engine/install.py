@@ -12,6 +12,7 @@ import importlib.metadata
 import inspect
 import pkgutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from plait.contract.layouts import Layout
@@ -63,6 +64,7 @@ def implements(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def install(settings: Settings) -> None:
     """Check and register every hook that `settings` asks for. Ends the process when one cannot be."""
     check_engine_version()
+    check_test_fault(settings)
     if settings.cpu:
         from plait.engine.cpu import shim
 
@@ -93,6 +95,22 @@ def check_engine_version() -> None:
             f"sglang {found} is installed, but Plait's hooks are written for sglang {ENGINE_VERSION}. "
             f"Fix: pip install sglang=={ENGINE_VERSION}"
         )
+
+
+def check_test_fault(settings: Settings) -> None:
+    """Stop on a PLAIT_TEST_FAULT that no code reads: a control that does nothing would prove nothing."""
+    fault = settings.test_fault
+    if fault is None:
+        return
+    from plait.engine.faults import FROM_FILE, KNOWN
+
+    if fault.name not in (*KNOWN, FROM_FILE):
+        stop(
+            f"PLAIT_TEST_FAULT = {str(fault)!r}: no code puts in a fault of this name. Fix: one of "
+            f"{', '.join(KNOWN)}, or {FROM_FILE}:PATH (the name is read from a file)"
+        )
+    if fault.name == FROM_FILE and not Path(fault.arg).is_absolute():
+        stop(f"PLAIT_TEST_FAULT = {str(fault)!r}: not an absolute path. Fix: {FROM_FILE}:/absolute/path")
 
 
 def current(target: Target) -> object:

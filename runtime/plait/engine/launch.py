@@ -128,8 +128,6 @@ def _environment(*, cpu: bool, ranks: int) -> dict[str, str]:
     variables = {
         # The health route would otherwise generate a token, which means a prefill of one.
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
-        # A failed send must not blacklist the decode session for good.
-        "SGLANG_ENABLE_FAILED_SESSION_PROBE": "true",
         # Every rank sends the pages it owns, and decode waits for all of them.
         "SGLANG_DISAGGREGATION_ALL_CP_RANKS_TRANSFER": "true",
         "HF_HUB_OFFLINE": "1",

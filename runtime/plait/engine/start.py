@@ -125,3 +125,14 @@ def start_status(result: None, self: Any, *args: Any, **kwargs: Any) -> None:
         stop("PLAIT_STATE_DIR is not set in a scheduler process: the engine was not started by its server")
     state.status = status.StatusWriter(self, folder)
     state.status.start()
+
+
+@implements("managers.tokenizer_control_mixin.TokenizerControlMixin.open_session")
+async def refuse_session(original: Callable[..., Any], self: Any, obj: Any, request: Any = None) -> Any:
+    """Sessions need no flag in the engine, so they are refused where they begin."""
+    if not state.settings.layout.splits:
+        return await original(self, obj, request)
+    raise ValueError(
+        "sessions are refused by an engine with Plait's layout: no test has shown them with owned pages. "
+        "Fix: send the whole conversation in each request (its prefix is cached)"
+    )

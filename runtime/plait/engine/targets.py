@@ -124,6 +124,13 @@ TARGETS: tuple[Target, ...] = (
         _S,
         "page accounting check on demand",
     ),
+    _target(
+        "managers.tokenizer_control_mixin.TokenizerControlMixin.open_session",
+        Kind.AROUND,
+        "self obj request",
+        _S,
+        "sessions need no flag, so they are refused where they begin",
+    ),
     # The split
     _target(
         "layers.cp.base.init_cp_strategy",
@@ -197,6 +204,20 @@ TARGETS: tuple[Target, ...] = (
         "self req",
         _S,
         "the dense scratch is a budget",
+    ),
+    _target(
+        "disaggregation.prefill.PrefillBootstrapQueue._check_if_req_exceed_kv_capacity",
+        Kind.AROUND,
+        "self req",
+        _A,
+        "a prompt that can never be admitted is refused, not kept waiting",
+    ),
+    _target(
+        "disaggregation.decode.DecodePreallocQueue._check_if_req_exceed_kv_capacity",
+        Kind.AROUND,
+        "self req",
+        _A,
+        "a request that can never be taken is refused, not kept waiting",
     ),
     # Without a GPU
     _target(
@@ -383,6 +404,13 @@ TARGETS: tuple[Target, ...] = (
         "self running_batch",
         _D,
         "tests hold batches back, so that they are formed as a whole",
+    ),
+    _target(
+        "disaggregation.decode.SchedulerDisaggregationDecodeMixin.get_new_prebuilt_batch",
+        Kind.AROUND,
+        "self running_batch",
+        _D,
+        "tests hold requests back, so that they are decoded together",
     ),
     _target(
         "disaggregation.prefill.SchedulerDisaggregationPrefillMixin.send_kv_chunk",

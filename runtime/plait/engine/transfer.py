@@ -185,7 +185,11 @@ def send_in_bounded_batches(
     for first in range(0, len(transfer_blocks), _BLOCKS_AT_ONCE):
         blocks = transfer_blocks[first : first + _BLOCKS_AT_ONCE]
         started = time.perf_counter()
-        code = original(self, mooncake_session_id, blocks)
+        if state.settings.test_fault is not None and self.attn_cp_rank == 1:
+            time.sleep(faults.SLOW_SEND_S if faults.is_on("slow-send") else 0)
+            code = -1 if faults.is_on("fail-send") else original(self, mooncake_session_id, blocks)
+        else:
+            code = original(self, mooncake_session_id, blocks)
         stats.sent(
             mooncake_session_id,
             bytes=sum(length for _, _, length in blocks),
@@ -221,6 +225,13 @@ class _CountedQueue:
         return chunk
 
 
+class _NoBlacklist(set[str]):
+    """Stands in for the engine's set of failed sessions, and keeps none: a failed send fails its room, not
+    every later request to that decode engine."""
+
+    def add(self, session: str) -> None: ...
+
+
 @implements("disaggregation.mooncake.conn.MooncakeKVManager.transfer_worker")
 def worker_that_ends_loudly(
     original: Callable[..., None],
@@ -233,6 +244,7 @@ def worker_that_ends_loudly(
     """Count the queue's chunks, and end the engine if the worker dies: its requests would wait for ever."""
     counted = _CountedQueue(queue)
     self.transfer_queues[worker_index] = counted
+    self.failed_sessions = _NoBlacklist()
     try:
         original(self, counted, executor, staging_buffer, worker_index)
     except BaseException:

@@ -1,0 +1,29 @@
+"""Engines are slow to start (a minute or more on two cores): a module starts them once, tests share them.
+
+Files are named so that the tests which need the same engines follow one another.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model in the GLM-5 shape: 16 index heads, top-k 64, so that selection matters."""
+    return make_model(tmp_path_factory.mktemp("model") / "tiny", topk=64)
+
+
+def make_model(folder: Path, *, topk: int) -> Path:
+    from typer.testing import CliRunner
+
+    from plait.cli import app
+
+    result = CliRunner().invoke(app, ["model", "tiny", str(folder), "--topk", str(topk)])
+    assert result.exit_code == 0, result.output
+    return folder

@@ -1,0 +1,69 @@
+"""CP 2: a shared stack from `plait up`, a replicated prefill group beside it, and stock SGLang at CP 1.
+
+Both prefill groups send to the same decode engine, so whatever differs comes from the prefill side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from harness import engines
+from harness.engines import Engine, Stack
+
+CHUNK = 128
+SCRATCH = {"PLAIT_SCRATCH_TOKENS": str(engines.CONTEXT)}
+
+
+class Cp2(NamedTuple):
+    """The engines of this folder. Writing a fault's name to `fault` makes the shared group ill with it."""
+
+    stack: Stack
+    replicated: Engine
+    stock: Engine
+    fault: Path
+
+    @property
+    def shared(self) -> Engine:
+        return self.stack.prefill
+
+    @property
+    def decode(self) -> Engine:
+        return self.stack.decode
+
+    def fresh(self) -> None:
+        """Empty caches everywhere."""
+        for engine in (self.shared, self.replicated, self.stock):
+            engine.flush()
+
+
+@pytest.fixture(scope="package")
+def started(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cp2]:
+    folder = tmp_path_factory.mktemp("cp2")
+    fault = folder / "fault"
+    stack = engines.up(
+        "shared",
+        *("--cp", "2", "--decode", "1", "--chunk", str(CHUNK), "--layout", "shared"),
+        model=model,
+        folder=folder,
+        env={**SCRATCH, "PLAIT_TEST_FAULT": f"file:{fault}"},
+    )
+    replicated = engines.prefill(
+        "replicated", model=model, folder=folder, layout="replicated", cp=2, chunk=CHUNK, env=SCRATCH
+    )
+    stock = engines.stock("stock", model=model, folder=folder, chunk=CHUNK)
+    try:
+        with engines.running(replicated, stock):
+            yield Cp2(engines.wait_stack(stack), replicated, stock, fault)
+    finally:
+        engines.stop(stack.process)
+
+
+@pytest.fixture
+def cp2(started: Cp2) -> Cp2:
+    """The engines, with empty caches and no fault."""
+    started.fault.unlink(missing_ok=True)
+    started.fresh()
+    return started

@@ -1,0 +1,31 @@
+"""CP 4, the other split, the other chunk size, and no prefetch: shared and replicated beside one decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import engines
+from harness.suite import Groups
+
+CHUNK = 192
+
+
+@pytest.fixture(scope="package")
+def started(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
+    folder = tmp_path_factory.mktemp("cp4")
+    common = {"model": model, "folder": folder, "cp": 4, "chunk": CHUNK, "split": "page-zigzag"}
+    groups = Groups(
+        engines.prefill("shared", layout="shared", env={"PLAIT_PREFETCH": "0"}, **common),
+        engines.prefill("replicated", layout="replicated", **common),
+        engines.decode("decode", model=model, folder=folder),
+    )
+    with engines.running(*groups):
+        yield groups
+
+
+@pytest.fixture
+def groups(started: Groups) -> Groups:
+    started.fresh()
+    return started

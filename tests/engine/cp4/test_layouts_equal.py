@@ -1,0 +1,32 @@
+"""Shared equals replicated to the last bit at CP 4, zigzag, chunks of 192 tokens, prefetch off."""
+
+from __future__ import annotations
+
+import pytest
+from harness import suite
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.mark.parametrize("part", [p for _, p in suite.parts()], ids=[n for n, _ in suite.parts()])
+def test_part(groups, part) -> None:
+    part(groups)
+
+
+def test_without_prefetch_the_consumer_fetches(groups) -> None:
+    """The counter tells that nothing was fetched ahead, and the outputs above were equal all the same."""
+    for rank in groups.shared.ranks():
+        assert rank["gather"]["hit"] == rank["gather"]["late"] == 0
+        assert rank["gather"]["fallback"] > 0
+
+
+def test_capacity(groups, capsys) -> None:
+    def tokens_per_byte(engine) -> float:
+        status = engine.status()
+        rank = status["ranks"][0]["bytes"]
+        return status["capacity"]["tokens"] / (rank["mla"] + rank["index"])
+
+    ratio = tokens_per_byte(groups.shared) / tokens_per_byte(groups.replicated)
+    with capsys.disabled():
+        print(f"\n  CP 4: {ratio:.2f} x the tokens at equal pool bytes per rank")
+    assert ratio >= 3.7

@@ -1,0 +1,1 @@
+"""Real engines for tests: start them, ask them, compare what they answer."""

@@ -1,0 +1,130 @@
+"""Ask engines: through a prefill -> decode pair, or a unified engine. Batches are formed as a whole."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import httpx
+
+from harness.engines import Engine
+
+Prompt = list[int]
+TOP = 5
+
+
+class Answer(NamedTuple):
+    """Greedy token ids, and per token its TOP best as (token id, logprob), best first."""
+
+    ids: list[int]
+    top: list[list[tuple[int, float]]]
+    cached: int
+
+
+class Pair(NamedTuple):
+    """What one request gave: the decode engine's answer, the prefill's first token, and its room."""
+
+    decode: Answer
+    prefill: Answer
+    room: int
+
+
+def prompt(tokens: int, seed: int) -> Prompt:
+    """A random prompt."""
+    chosen = random.Random(seed)
+    return [chosen.randrange(5, 500) for _ in range(tokens)]
+
+
+def ask_pair(
+    prefill: Engine, decode: Engine, prompts: Sequence[Prompt], *, new: int = 8, together: bool = True
+) -> list[Pair]:
+    """Send all prompts at once.
+
+    `together`: all are in prefill's queue before its first batch is formed, and all have arrived at decode
+    before it begins, so that both engines form the same batches whatever the timing.
+    """
+    sides = [_Held(engine) for engine in (prefill, decode)] if together else []
+    for side in sides:
+        side.begin()
+    try:
+        with ThreadPoolExecutor(2 * len(prompts)) as pool:
+            rooms = [secrets.randbits(62) for _ in prompts]
+            legs = []
+            for index, (ids, room) in enumerate(zip(prompts, rooms, strict=True)):
+                body = _body(ids, new=new, rid=f"{index:03d}-{room:x}")
+                body |= {
+                    "bootstrap_host": "127.0.0.1",
+                    "bootstrap_port": prefill.bootstrap_port,
+                    "bootstrap_room": room,
+                }
+                legs.append(tuple(pool.submit(_post, engine, body) for engine in (prefill, decode)))
+            for side in sides:
+                side.release_at(len(prompts))
+            return [
+                Pair(decode=second.result(), prefill=first.result(), room=room)
+                for (first, second), room in zip(legs, rooms, strict=True)
+            ]
+    finally:
+        for side in sides:
+            side.end()
+
+
+class _Held:
+    """An engine that begins nothing new while its file `hold` is there (PLAIT_DEBUG_CHECKS)."""
+
+    def __init__(self, engine: Engine) -> None:
+        assert engine.state is not None
+        self._name = engine.name
+        self._hold, self._told = engine.state / "hold", engine.state / "held.json"
+
+    def begin(self) -> None:
+        self._told.unlink(missing_ok=True)
+        self._hold.touch()
+
+    def release_at(self, count: int) -> None:
+        """Go on once `count` requests wait."""
+        deadline = time.time() + 120
+        while self._waiting() != count:
+            assert time.time() < deadline, f"{count} requests did not reach {self._name} in 120 s"
+            time.sleep(0.02)
+        self.end()
+
+    def end(self) -> None:
+        self._hold.unlink(missing_ok=True)
+
+    def _waiting(self) -> int:
+        try:
+            return int(json.loads(self._told.read_text()))
+        except (OSError, ValueError):
+            return 0
+
+
+def ask(engine: Engine, ids: Prompt, *, new: int = 8) -> Answer:
+    """Ask an engine that prefills and decodes."""
+    return _post(engine, _body(ids, new=new, rid=f"one-{secrets.randbits(62):x}"))
+
+
+def _body(ids: Prompt, *, new: int, rid: str) -> dict[str, Any]:
+    return {
+        "input_ids": ids,
+        "rid": rid,
+        "sampling_params": {"max_new_tokens": new, "temperature": 0, "ignore_eos": True},
+        "return_logprob": True,
+        "top_logprobs_num": TOP,
+        "logprob_start_len": -1,
+    }
+
+
+def _post(engine: Engine, body: dict[str, Any]) -> Answer:
+    answer = httpx.post(f"{engine.url}/generate", json=body, timeout=240)
+    if answer.status_code != 200:
+        raise AssertionError(f"{engine.name} answered {answer.status_code}: {answer.text[:500]}")
+    told = answer.json()
+    meta = told["meta_info"]
+    top = [[(token, value) for value, token, _ in one] for one in meta["output_top_logprobs"]]
+    return Answer(told["output_ids"], top, meta["cached_tokens"])

@@ -1,0 +1,81 @@
+"""The comparison of layouts over all the shapes that matter, for one configuration of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from harness.ask import Prompt, prompt
+from harness.engines import Engine
+from harness.layouts import equal_on_both
+
+LENGTHS = (1, 5, 63, 64, 65, 127, 128, 300, 301, 1900)
+
+
+class Groups(NamedTuple):
+    """A shared and a replicated prefill group that send to the same decode engine."""
+
+    shared: Engine
+    replicated: Engine
+    decode: Engine
+
+    def fresh(self) -> None:
+        """Empty caches."""
+        self.shared.flush()
+        self.replicated.flush()
+
+    def equal(self, prompts: list[Prompt], *, what: str, new: int = 8) -> list[int]:
+        """Assert that both layouts answer `prompts` equally; the cached tokens of each."""
+        ours, _ = equal_on_both(self.shared, self.replicated, self.decode, prompts, what=what, new=new)
+        return [pair.prefill.cached for pair in ours]
+
+
+def single_prompts(groups: Groups) -> None:
+    """Every length, cold."""
+    for tokens in LENGTHS:
+        assert groups.equal([prompt(tokens, tokens)], what=f"{tokens} tokens") == [0]
+
+
+def mixed_batches(groups: Groups) -> None:
+    """Several requests in a batch, with and without prefixes, some ranks without rows of some requests."""
+    groups.equal([prompt(n, 7 * n) for n in (5, 63, 40)], what="mixed")
+    groups.equal([prompt(1, s) for s in range(5)], what="one token each")
+    base = prompt(450, 99)
+    groups.equal([base], what="base")
+    cached = groups.equal(
+        [base[:128] + prompt(20, 1), prompt(9, 2), base[:384] + prompt(33, 3)], what="mixed with prefixes"
+    )
+    assert cached == [128, 0, 384]
+
+
+def partial_pages(groups: Groups) -> None:
+    """Common prefixes that end inside a page are rounded down."""
+    base = prompt(400, 5)
+    groups.equal([base], what="base")
+    for into in (0, 1, 31, 63):
+        common = 192 + into
+        fork = [*base[:common], (base[common] + 1) % 500, *prompt(80, common)]
+        assert groups.equal([fork], what=f"{into} into a page") == [192]
+
+
+def whole_pages(groups: Groups) -> None:
+    """Hits of 0..6 whole pages."""
+    base = prompt(450, 6)
+    groups.equal([base], what="base")
+    for pages in range(7):
+        ids = base[: pages * 64] + prompt(70, 60 + pages)
+        assert groups.equal([ids], what=f"{pages} pages") == [pages * 64]
+
+
+def eviction(groups: Groups) -> None:
+    """Prompts over the pool's size, one after the other: both evict alike, and the last ones are equal."""
+    for seed in range(6):
+        groups.equal([prompt(1700, 500 + seed)], what=f"evicting {seed}", new=2)
+    for rank in groups.shared.account():
+        assert rank["faults"] == []
+
+
+def parts() -> Iterator[tuple[str, Callable[[Groups], None]]]:
+    """The suite, by name."""
+    for part in (single_prompts, mixed_batches, partial_pages, whole_pages, eviction):
+        yield part.__name__, part
