@@ -21,7 +21,7 @@ else
   uv=.plait/tools/bin/uv
   if [ ! -x "$uv" ]; then
     say "installing uv into .plait/tools"
-    python3 -m pip install --quiet --target .plait/tools uv
+    PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --target .plait/tools uv
   fi
 fi
 
