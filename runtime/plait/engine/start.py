@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import importlib
 import os
-import pkgutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -39,12 +38,17 @@ def refuse_substitute(
     original: Callable[..., tuple[type, str]], self: Any, architectures: Any
 ) -> tuple[type, str]:
     """A sparse-attention model must be served by its own class, or not at all."""
-    asked = [architectures] if isinstance(architectures, str) else list(architectures)
-    found, architecture = original(self, architectures)
-    if asked and asked[0] in DSA_ARCHITECTURES and architecture != asked[0]:
+    asked = next(iter([architectures] if isinstance(architectures, str) else architectures), None)
+    if asked not in DSA_ARCHITECTURES:
+        return original(self, architectures)
+    try:
+        found, architecture = original(self, architectures)
+    except ValueError:  # not even a substitute; the engine would list all that it has, not why this is missing
+        stop(f"the engine has no class for {asked}: its own could not be imported: {import_error(asked)}")
+    if architecture != asked:
         stop(
-            f"the engine would serve {asked[0]} with {architecture}, because the model's own class could not "
-            f"be imported: {import_error(asked[0])}"
+            f"the engine would serve {asked} with {architecture}, because the model's own class could not "
+            f"be imported: {import_error(asked)}"
         )
     return found, architecture
 
@@ -52,17 +56,15 @@ def refuse_substitute(
 def import_error(architecture: str) -> str:
     """Why the engine's module that defines `architecture` does not import, in words."""
     package = importlib.import_module("sglang.srt.models")
-    for info in pkgutil.iter_modules(package.__path__, "sglang.srt.models."):
-        spec = importlib.util.find_spec(info.name)
-        if spec is None or spec.origin is None:
+    for source in sorted(path for folder in package.__path__ for path in Path(folder).glob("*.py")):
+        if f"class {architecture}(" not in source.read_text(encoding="utf-8"):
             continue
-        if f"class {architecture}(" not in Path(spec.origin).read_text(encoding="utf-8"):
-            continue
+        name = f"{package.__name__}.{source.stem}"
         try:
-            importlib.import_module(info.name)
+            importlib.import_module(name)
         except Exception as error:
-            return f"{info.name}: {type(error).__name__}: {error}"
-        return f"{info.name} imports now, but did not when the engine looked"
+            return f"{name}: {type(error).__name__}: {error}"
+        return f"{name} imports now, but did not when the engine looked"
     return "no module of this engine defines it"
 
 
