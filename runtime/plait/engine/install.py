@@ -29,6 +29,7 @@ _ROOMS = (
     "plait.engine.forward",
     "plait.engine.admission",
     "plait.engine.transfer",
+    "plait.engine.fences",
     "plait.engine.integrity",
     "plait.engine.debug",
 )

@@ -43,7 +43,7 @@ def refuse_substitute(
         return original(self, architectures)
     try:
         found, architecture = original(self, architectures)
-    except ValueError:  # not even a substitute; the engine would list all that it has, not why this is missing
+    except ValueError:  # not even a substitute: the engine would list all it has, not why this one is missing
         stop(f"the engine has no class for {asked}: its own could not be imported: {import_error(asked)}")
     if architecture != asked:
         stop(

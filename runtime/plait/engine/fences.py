@@ -1,0 +1,174 @@
+"""Hooks that keep a room's pages until nobody reads or writes them any more, and ends that are heard.
+
+See `plait.transfer.fence` for what is held and why.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from plait.engine import state
+from plait.engine.install import implements
+from plait.transfer import AckFence, SendFence
+
+send_fence = SendFence()
+_ack_fence: AckFence | None = None
+
+
+def ack_fence() -> AckFence:
+    """The decode side's fence, made when first needed (settings are known by then)."""
+    global _ack_fence
+    if _ack_fence is None:
+        _ack_fence = AckFence(timeout_s=state.settings.transfer_timeout_s)
+    return _ack_fence
+
+
+def kv_poll() -> Any:
+    """The engine's transfer states."""
+    from sglang.srt.disaggregation.base import KVPoll
+
+    return KVPoll
+
+
+class _CountedQueue:
+    """A transfer queue that tells the fence when a chunk is queued and when its worker is done with it."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._current: int | None = None
+
+    def put(self, chunk: Any) -> None:
+        send_fence.enter(chunk.room)
+        self._inner.put(chunk)
+
+    def get(self) -> Any:
+        # The worker asks for the next chunk only when it is done with the last one, however that ended.
+        if self._current is not None:
+            send_fence.leave(self._current)
+        self._current = None
+        chunk = self._inner.get()
+        self._current = chunk.room
+        return chunk
+
+
+class _NoBlacklist(set[str]):
+    """Stands in for the engine's set of failed sessions, and keeps none: a failed send fails its room, not
+    every later request to that decode engine."""
+
+    def add(self, session: str) -> None: ...
+
+
+@implements("disaggregation.mooncake.conn.MooncakeKVManager.transfer_worker")
+def worker_that_ends_loudly(
+    original: Callable[..., None],
+    self: Any,
+    queue: Any,
+    executor: Any,
+    staging_buffer: Any = None,
+    worker_index: int = 0,
+) -> None:
+    """Count the queue's chunks, and end the engine if the worker dies: its requests would wait for ever."""
+    counted = _CountedQueue(queue)
+    self.transfer_queues[worker_index] = counted
+    self.failed_sessions = _NoBlacklist()
+    try:
+        original(self, counted, executor, staging_buffer, worker_index)
+    except BaseException:
+        traceback.print_exc()
+        print("plait: a transfer worker died; this engine ends itself", file=sys.stderr, flush=True)
+        _end_engine()
+
+
+def _end_engine() -> None:
+    parent = os.getppid()
+    os.kill(parent, signal.SIGQUIT)
+    os._exit(70)
+
+
+@implements("disaggregation.prefill.poll_and_all_reduce_attn_cp_tp_group")
+def poll_behind_fence(
+    original: Callable[..., list[int]],
+    pollers: Sequence[Any],
+    attn_cp_cpu_group: dist.ProcessGroup,
+    attn_tp_cpu_group: dist.ProcessGroup,
+) -> list[int]:
+    """The ranks' common status, in which a failed room stays `Transferring` while any rank still sends.
+
+    HAZARD: a second collective of the same group follows the first on every rank, whatever the statuses.
+    """
+    polls = original(pollers, attn_cp_cpu_group, attn_tp_cpu_group)
+    failed, transferring = int(kv_poll().Failed), int(kv_poll().Transferring)
+    for sender, status in zip(pollers, polls, strict=True):
+        if status == failed and hasattr(sender, "bootstrap_room"):
+            # Chunks that are still queued here are then skipped.
+            sender.kv_mgr.update_status(sender.bootstrap_room, kv_poll().Failed)
+    busy = torch.tensor(
+        [send_fence.busy(getattr(sender, "bootstrap_room", -1)) for sender in pollers], dtype=torch.uint8
+    )
+    dist.all_reduce(busy, op=dist.ReduceOp.MAX, group=attn_cp_cpu_group)
+    return [
+        transferring if status == failed and held else status
+        for status, held in zip(polls, busy.tolist(), strict=True)
+    ]
+
+
+@implements("disaggregation.common.conn.CommonKVManager._send_multipart_locked")
+def acknowledge_when_quiet(
+    original: Callable[..., None], self: Any, endpoint: str, parts: list[bytes], is_ipv6: bool = False
+) -> None:
+    """Hold the answer to decode's abort back until this rank has stopped reading and writing for the room."""
+    if parts[0] != b"ABORT_ACK":
+        original(self, endpoint, parts, is_ipv6)
+        return
+    send_fence.when_quiet(int(parts[1]), lambda: original(self, endpoint, parts, is_ipv6))
+
+
+class _ListeningSocket:
+    """The decode side's socket, which tells the fence of acknowledgements as they pass."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def recv_multipart(self) -> list[bytes]:
+        message: list[bytes] = self._inner.recv_multipart()
+        if message[0] == b"ABORT_ACK":
+            ack_fence().acknowledge(int(message[1]))
+        return message
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@implements("disaggregation.mooncake.conn.MooncakeKVManager.start_decode_thread")
+def listen_for_acknowledgements(self: Any) -> None:
+    self.server_socket = _ListeningSocket(self.server_socket)
+
+
+@implements("disaggregation.mooncake.conn.MooncakeKVReceiver.poll")
+def poll_receiver_behind_fence(original: Callable[..., Any], self: Any) -> Any:
+    """A failed room that prefill may still be writing stays `Transferring`: its pages are not reused."""
+    status = original(self)
+    if status != kv_poll().Failed or self.init_time is None or not self.bootstrap_infos:
+        return status
+    fence, room = ack_fence(), self.bootstrap_room
+    if fence.open(room):
+        self._send_abort_notification()
+        self.abort_notified = True
+    if fence.holds(room, ranks=len(self.bootstrap_infos), address=self.bootstrap_addr):
+        return kv_poll().Transferring
+    fence.forget(room)
+    return status
+
+
+@implements("disaggregation.common.conn.CommonKVManager._handle_node_failure")
+def release_from_the_dead(result: None, self: Any, failed_bootstrap_addr: str) -> None:
+    del result, self
+    ack_fence().lose(failed_bootstrap_addr)
