@@ -76,7 +76,9 @@ def up(
     max_total_tokens: Annotated[
         int | None, typer.Option(help="KV tokens of the prefill group (default: two longest requests).")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address that everything listens on.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address that the router listens on; engines stay on loopback.")
+    ] = "127.0.0.1",
     cpu: Annotated[
         bool | None, typer.Option("--cpu/--gpu", help="Run without CUDA (default: if there is none).")
     ] = None,

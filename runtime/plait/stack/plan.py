@@ -15,6 +15,8 @@ from plait.stack.probe import Probe
 
 # What the engine logs when all its ranks serve; /health may answer before that on a CP server.
 ENGINE_MARKER = "fired up"
+# Only the router is for others; engines are reached through it, and have no business on the network.
+ENGINE_HOST = "127.0.0.1"
 # Shorter than the supervisor's grace, so that the router ends by itself.
 _ROUTER_DRAIN_S = "5"
 
@@ -24,7 +26,8 @@ class StackOptions:
     """What the user asked for.
 
     `chunk`: tokens per prefill chunk; `max_total_tokens`: logical KV tokens of the prefill group;
-    `decode_max_total_tokens`: of each decode engine; `prefill_args`, `decode_args`: further engine flags;
+    `decode_max_total_tokens`: of each decode engine; `host`: what the router listens on (engines listen on
+    loopback); `prefill_args`, `decode_args`: further engine flags;
     `folder`: of this run (logs, rank status); `devices`: CUDA devices to share out, in order (none on CPU).
     """
 
@@ -64,7 +67,9 @@ class StackPlan(NamedTuple):
 
     @property
     def router_url(self) -> str:
-        return f"http://{self.options.host}:{self.ports.router}"
+        """Where the router answers on this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host)
+        return f"http://[{host}]:{self.ports.router}" if ":" in host else f"http://{host}:{self.ports.router}"
 
 
 def plan_stack(options: StackOptions, ports: StackPorts) -> StackPlan:
@@ -76,7 +81,7 @@ def plan_stack(options: StackOptions, ports: StackPorts) -> StackPlan:
         "prefill",
         prefill_launch(
             model=options.model,
-            host=options.host,
+            host=ENGINE_HOST,
             port=ports.prefill,
             bootstrap_port=ports.bootstrap,
             cp=options.cp,
@@ -100,7 +105,7 @@ def plan_stack(options: StackOptions, ports: StackPorts) -> StackPlan:
             f"decode-{index}",
             decode_launch(
                 model=options.model,
-                host=options.host,
+                host=ENGINE_HOST,
                 port=port,
                 index=index,
                 max_total_tokens=options.decode_max_total_tokens,
@@ -116,7 +121,8 @@ def plan_stack(options: StackOptions, ports: StackPorts) -> StackPlan:
         )
         for index, port in enumerate(ports.decode)
     ]
-    return StackPlan(options, ports, (prefill, *decode, _router(options, ports)))
+    plan = StackPlan(options, ports, (prefill, *decode))
+    return plan._replace(children=(*plan.children, _router(plan)))
 
 
 def _visible(options: StackOptions, first: int, count: int) -> dict[str, str]:
@@ -129,7 +135,7 @@ def _visible(options: StackOptions, first: int, count: int) -> dict[str, str]:
 def _engine(
     options: StackOptions, name: str, launch: EngineLaunch, *, ports: tuple[int, ...], ranks: int
 ) -> ChildSpec:
-    status = f"http://{options.host}:{ports[0]}/plait/status"
+    status = f"http://{ENGINE_HOST}:{ports[0]}/plait/status"
     return ChildSpec(
         name=name,
         argv=tuple(launch.argv),
@@ -140,8 +146,8 @@ def _engine(
     )
 
 
-def _router(options: StackOptions, ports: StackPorts) -> ChildSpec:
-    at = f"http://{options.host}"
+def _router(plan: StackPlan) -> ChildSpec:
+    options, ports, at = plan.options, plan.ports, f"http://{ENGINE_HOST}"
     argv = [sys.executable, "-m", "plait.cli", "router", "--host", options.host, "--port", str(ports.router)]
     argv += ["--prefill", f"{at}:{ports.prefill},{ports.bootstrap}"]
     for port in ports.decode:
@@ -150,7 +156,7 @@ def _router(options: StackOptions, ports: StackPorts) -> ChildSpec:
     return ChildSpec(
         name="router",
         argv=tuple(argv),
-        probe=Probe(f"{at}:{ports.router}/ready"),
+        probe=Probe(f"{plan.router_url}/ready"),
         log=options.folder / "router.log",
         ports=(ports.router,),
     )

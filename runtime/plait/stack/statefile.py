@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from plait.stack.child import Child
-from plait.stack.plan import StackPlan
+from plait.stack.plan import ENGINE_HOST, StackPlan
 
 STATE_VERSION = 1
 
@@ -58,7 +58,7 @@ def _process(plan: StackPlan, child: Child) -> dict[str, object]:
     port, pids = child.spec.ports[0], child.pids
     return {
         "name": child.spec.name,
-        "url": f"http://{plan.options.host}:{port}",
+        "url": plan.router_url if child.spec.name == "router" else f"http://{ENGINE_HOST}:{port}",
         "port": port,
         "pid": pids[0] if pids else 0,
         "pids": pids,

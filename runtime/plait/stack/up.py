@@ -10,7 +10,7 @@ from pathlib import Path
 
 from plait.contract.violation import ContractError
 from plait.stack.display import LiveReport, PlainReport
-from plait.stack.plan import StackOptions, StackPlan, StackPorts, plan_stack
+from plait.stack.plan import ENGINE_HOST, StackOptions, StackPlan, StackPorts, plan_stack
 from plait.stack.ports import pick_free, require_free
 from plait.stack.refusals import refusals
 from plait.stack.statefile import StackState, describe, write_state
@@ -32,11 +32,11 @@ def run_folder(root: Path = RUNS) -> Path:
 
 def choose_ports(options: StackOptions, *, router: int | None = None) -> StackPorts:
     """The router's port as asked for (PortError when it is taken), all others picked."""
-    taken = [] if router is None else [require_free(router, host=options.host, field="--port")]
-    wanted = 3 + options.decode - len(taken)
-    picked = pick_free(wanted, host=options.host, taken=taken)
-    first = taken[0] if taken else picked.pop()
-    prefill, bootstrap, *decode = picked
+    if router is None:
+        (first,) = pick_free(1, host=options.host)
+    else:
+        first = require_free(router, host=options.host, field="--port")
+    prefill, bootstrap, *decode = pick_free(2 + options.decode, host=ENGINE_HOST, taken=[first])
     return StackPorts(first, prefill, bootstrap, tuple(decode))
 
 

@@ -84,6 +84,22 @@ def test_the_router_knows_every_engine() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:1"),
+        ("192.0.2.7", "http://192.0.2.7:1"),
+        ("::", "http://[::1]:1"),
+    ],
+)
+def test_only_the_router_listens_where_others_can_reach_it(host: str, url: str) -> None:
+    plan = plan_stack(dataclasses.replace(OPTIONS, host=host), PORTS)
+    assert [_flag(child.argv, "--host") for child in plan.children] == ["127.0.0.1"] * 3 + [host]
+    assert plan.router_url == url
+    assert plan.children[-1].probe.url == f"{url}/ready"
+    assert url in curl_line(plan)
+
+
 def test_on_gpus_every_engine_has_its_own_devices() -> None:
     options = dataclasses.replace(OPTIONS, cpu=False, devices=("7", "6", "5", "4", "3", "2"))
     visible = [child.env.get("CUDA_VISIBLE_DEVICES") for child in plan_stack(options, PORTS).children]
