@@ -124,11 +124,16 @@ def poll_behind_fence(
 def acknowledge_when_quiet(
     original: Callable[..., None], self: Any, endpoint: str, parts: list[bytes], is_ipv6: bool = False
 ) -> None:
-    """Hold the answer to decode's abort back until this rank has stopped reading and writing for the room."""
+    """Hold the answer to decode's abort back until this rank has stopped reading and writing for the room.
+
+    The answer says which rank it is from: decode may ask twice (the engine on its own, and the fence), and
+    two answers of one rank must not pass for the answers of two.
+    """
     if parts[0] != b"ABORT_ACK":
         original(self, endpoint, parts, is_ipv6)
         return
-    send_fence.when_quiet(int(parts[1]), lambda: original(self, endpoint, parts, is_ipv6))
+    sender = f"{self.attn_tp_rank}.{self.pp_rank}.{self.attn_cp_rank}".encode()
+    send_fence.when_quiet(int(parts[1]), lambda: original(self, endpoint, [*parts, sender], is_ipv6))
 
 
 class _ListeningSocket:
@@ -140,7 +145,7 @@ class _ListeningSocket:
     def recv_multipart(self) -> list[bytes]:
         message: list[bytes] = self._inner.recv_multipart()
         if message[0] == b"ABORT_ACK":
-            ack_fence().acknowledge(int(message[1]))
+            ack_fence().acknowledge(int(message[1]), sender=message[2].decode())
         return message
 
     def __getattr__(self, name: str) -> Any:

@@ -74,17 +74,17 @@ class AckFence:
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._acks: dict[int, int] = defaultdict(int)
+        self._acks: dict[int, set[str]] = defaultdict(set)
         self._since: dict[int, float] = {}
         self._lost: set[str] = set()
         self._given_up: set[int] = set()
         self.expired = 0
 
-    def acknowledge(self, room: int) -> None:
-        """One prefill rank is done with `room`."""
+    def acknowledge(self, room: int, *, sender: str) -> None:
+        """The prefill rank `sender` is done with `room`. Twice counts once: decode may ask twice."""
         with self._lock:
             if room in self._since:
-                self._acks[room] += 1
+                self._acks[room].add(sender)
 
     def lose(self, address: str) -> None:
         """The prefill at `address` is dead: it writes no more."""
@@ -110,7 +110,7 @@ class AckFence:
             since = self._since.get(room)
             if since is None:
                 return False
-            if address in self._lost or self._acks[room] >= ranks:
+            if address in self._lost or len(self._acks[room]) >= ranks:
                 return False
             if time.monotonic() - since > self._timeout_s:
                 if room not in self._given_up:

@@ -99,24 +99,33 @@ class TestAckFence:
     def test_a_room_is_held_until_every_rank_has_acknowledged(self) -> None:
         fence = AckFence(timeout_s=60)
         assert fence.open(5)
-        for _ in range(2):
+        for sender in "ab":
             assert fence.holds(5, ranks=3, address="p")
-            fence.acknowledge(5)
+            fence.acknowledge(5, sender=sender)
         assert fence.holds(5, ranks=3, address="p")
-        fence.acknowledge(5)
+        fence.acknowledge(5, sender="c")
         assert not fence.holds(5, ranks=3, address="p")
         assert fence.expired == 0
+
+    def test_a_rank_that_answers_twice_counts_once(self) -> None:
+        fence = AckFence(timeout_s=60)
+        fence.open(5)
+        for _ in range(2):
+            fence.acknowledge(5, sender="a")
+        assert fence.holds(5, ranks=2, address="p")
+        fence.acknowledge(5, sender="b")
+        assert not fence.holds(5, ranks=2, address="p")
 
     def test_opening_twice_asks_once_and_keeps_what_was_acknowledged(self) -> None:
         fence = AckFence(timeout_s=60)
         assert fence.open(5)
-        fence.acknowledge(5)
+        fence.acknowledge(5, sender="a")
         assert not fence.open(5)
         assert not fence.holds(5, ranks=1, address="p")
 
     def test_acknowledgements_of_rooms_that_are_not_held_count_for_nothing(self) -> None:
         fence = AckFence(timeout_s=60)
-        fence.acknowledge(5)
+        fence.acknowledge(5, sender="a")
         assert not fence.holds(5, ranks=1, address="p")
         fence.open(5)
         assert fence.holds(5, ranks=1, address="p")
@@ -124,7 +133,7 @@ class TestAckFence:
     def test_a_forgotten_room_starts_anew(self) -> None:
         fence = AckFence(timeout_s=60)
         fence.open(5)
-        fence.acknowledge(5)
+        fence.acknowledge(5, sender="a")
         fence.forget(5)
         assert not fence.holds(5, ranks=1, address="p")
         assert fence.open(5)
@@ -156,7 +165,8 @@ class TestAckFence:
         fence = AckFence(timeout_s=60)
         fence.open(5)
         threads = [
-            threading.Thread(target=lambda: [fence.acknowledge(5) for _ in range(100)]) for _ in range(4)
+            threading.Thread(target=lambda n=n: [fence.acknowledge(5, sender=f"{n}.{i}") for i in range(100)])
+            for n in range(4)
         ]
         for thread in threads:
             thread.start()
