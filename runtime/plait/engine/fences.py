@@ -144,7 +144,7 @@ class _ListeningSocket:
 
     def recv_multipart(self) -> list[bytes]:
         message: list[bytes] = self._inner.recv_multipart()
-        if message[0] == b"ABORT_ACK":
+        if message[0] == b"ABORT_ACK" and len(message) == 3:
             ack_fence().acknowledge(int(message[1]), sender=message[2].decode())
         return message
 
@@ -157,16 +157,26 @@ def listen_for_acknowledgements(self: Any) -> None:
     self.server_socket = _ListeningSocket(self.server_socket)
 
 
+@implements("disaggregation.common.conn.CommonKVReceiver._send_abort_notification")
+def open_fence(self: Any) -> None:
+    """Before all ranks are asked to stop: their answers count from now on, one from each."""
+    ack_fence().open(self.bootstrap_room)
+
+
 @implements("disaggregation.mooncake.conn.MooncakeKVReceiver.poll")
 def poll_receiver_behind_fence(original: Callable[..., Any], self: Any) -> Any:
     """A failed room that prefill may still be writing stays `Transferring`: its pages are not reused."""
     status = original(self)
-    if status != kv_poll().Failed or self.init_time is None or not self.bootstrap_infos:
+    if status != kv_poll().Failed:
         return status
     fence, room = ack_fence(), self.bootstrap_room
-    if fence.open(room):
-        self._send_abort_notification()
+    if self.init_time is None or not self.bootstrap_infos:
+        fence.forget(room)  # prefill never learned of these pages
+        return status
+    if not self.abort_notified:
+        # HAZARD: exactly once, or a rank that answers twice would stand for one that is still writing.
         self.abort_notified = True
+        self._send_abort_notification()
     if fence.holds(room, ranks=len(self.bootstrap_infos), address=self.bootstrap_addr):
         return kv_poll().Transferring
     fence.forget(room)

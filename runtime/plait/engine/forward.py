@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from plait.contract.layouts import PAGE_SIZE, Layout
-from plait.engine import faults, state
+from plait.engine import state
 from plait.engine.install import implements
 from plait.engine.strategy import OwnerSplitMetadata
 from plait.layout import slot_owner, slot_physical
@@ -44,21 +44,7 @@ def own_slots(logical: torch.Tensor, metadata: OwnerSplitMetadata) -> torch.Tens
         raise RuntimeError("a token was given to a rank that does not own its page")
     slots = logical.new_zeros(metadata.padded)
     slots[: len(mine)] = slot_physical(mine, here.ranks)
-    if faults.is_on("swap-owners"):
-        # Negative control: rank 0 writes its first page where its second one belongs, and the reverse.
-        slots = _first_pages_swapped(slots)
     return slots
-
-
-def _first_pages_swapped(slots: torch.Tensor) -> torch.Tensor:
-    if state.group().rank != 0:
-        return slots
-    pages = slots // PAGE_SIZE
-    used = torch.unique(pages[pages > 0])
-    if len(used) < 2:
-        return slots
-    swapped = torch.where(pages == used[0], used[1], torch.where(pages == used[1], used[0], pages))
-    return swapped * PAGE_SIZE + slots % PAGE_SIZE
 
 
 def dense_tables(tables: Any, metadata: OwnerSplitMetadata) -> Any:

@@ -112,6 +112,7 @@ def decode_launch(
 def _base(*, model: Path, host: str, port: int, context_length: int, cpu: bool) -> list[str]:
     return [
         "--model-path", str(model),
+        "--served-model-name", model.resolve().name,
         "--host", host,
         "--port", str(port),
         "--context-length", str(context_length),

@@ -17,7 +17,7 @@ from sglang.srt.layers.cp.padding import pad_local_rows
 from sglang.srt.layers.dp_attention import attn_cp_all_gather_into_tensor
 
 from plait.contract.layouts import PAGE_SIZE, Layout
-from plait.engine import debug, state
+from plait.engine import debug, faults, state
 from plait.engine.install import implements
 from plait.gather import GatherPlan, GatherRequest
 from plait.layout import Int64Array, SplitPlan, SplitRequest
@@ -75,6 +75,8 @@ class OwnerSplitStrategy(InterleaveCPStrategy):  # type: ignore[misc]
         )
         if split.tokens != num_tokens:
             raise ValueError(f"the batch has {num_tokens} tokens, its requests together {split.tokens}")
+        if state.settings.test_fault is not None:
+            pages = [faults.swapped_owners(one) for one in pages]
         gather = GatherPlan.from_requests(
             [GatherRequest(*one) for one in zip(prefixes, extend_seqs_len, pages, strict=True)],
             ranks=self.cp_size,

@@ -384,6 +384,13 @@ TARGETS: tuple[Target, ...] = (
         "decode counts the ranks that are done with a room",
     ),
     _target(
+        "disaggregation.common.conn.CommonKVReceiver._send_abort_notification",
+        Kind.BEFORE,
+        "self",
+        _A,
+        "decode counts one answer from each rank",
+    ),
+    _target(
         "disaggregation.mooncake.conn.MooncakeKVReceiver.poll",
         Kind.AROUND,
         "self",

@@ -63,8 +63,9 @@ def own_send_indices(
         return result
     start = self.curr_idx
     self.curr_idx += len(kv_indices)
-    own = owned_pages(kv_indices, first_position=start, **_placement(manager))
-    pages, positions = own
+    if state.settings.test_fault is not None:
+        kv_indices = faults.swapped_owners(np.asarray(kv_indices))
+    pages, positions = owned_pages(kv_indices, first_position=start, **_placement(manager))
     if faults.is_on("drop-page") and manager.attn_cp_rank == 0:
         pages, positions = pages[1:], positions[1:]
     return pages, positions, self.curr_idx == self.num_kv_indices, False

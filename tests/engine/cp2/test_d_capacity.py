@@ -45,8 +45,8 @@ def test_fill_the_cache(cp2) -> None:
 
 
 def test_over_capacity_evicts_and_waits(cp2) -> None:
-    """Concurrent long prompts, twice the pool: none hangs, none is wrong, the accounts are right."""
-    prompts = [prompt(2000 + 100 * i, 5000 + i) for i in range(8)]
+    """Concurrent long prompts, over the pool's size: none hangs, none is wrong, the accounts are right."""
+    prompts = [prompt(1900 + 100 * i, 5000 + i) for i in range(6)]
     before = [rank["integrity"]["failures"] for rank in cp2.shared.ranks()]
     with ThreadPoolExecutor(len(prompts)) as pool:
         answers = list(
@@ -56,7 +56,7 @@ def test_over_capacity_evicts_and_waits(cp2) -> None:
         assert rank["faults"] == []
     assert [rank["integrity"]["failures"] for rank in cp2.shared.ranks()] == before
     # Alone, cold, in the other layout: the same tokens (batches differ, so to the tolerance of batching).
-    for index in (0, 7):
+    for index in (0, 5):
         alone = ask_pair(cp2.replicated, cp2.decode, [prompts[index]], new=2)[0]
         assert alone.decode.ids == answers[index].decode.ids
     cp2.shared.flush()

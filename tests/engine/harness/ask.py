@@ -121,7 +121,7 @@ def _body(ids: Prompt, *, new: int, rid: str) -> dict[str, Any]:
 
 
 def _post(engine: Engine, body: dict[str, Any]) -> Answer:
-    answer = httpx.post(f"{engine.url}/generate", json=body, timeout=240)
+    answer = httpx.post(f"{engine.url}/generate", json=body, timeout=600)
     if answer.status_code != 200:
         raise AssertionError(f"{engine.name} answered {answer.status_code}: {answer.text[:500]}")
     told = answer.json()
