@@ -31,7 +31,8 @@ if ! .venv/bin/python -c '' 2> /dev/null; then
 fi
 say "installing what constraints.txt lists"
 export VIRTUAL_ENV="$PWD/.venv"
-"$uv" pip install --quiet --no-deps -r constraints.txt
+# Bytecode now, once: every engine start imports some thousand modules in several processes at the same time.
+"$uv" pip install --quiet --compile-bytecode --no-deps -r constraints.txt
 "$uv" pip install --quiet --no-deps --no-build-isolation -e .
 
 # mooncake, the transfer engine, is linked against libibverbs even where it only speaks TCP.

@@ -25,6 +25,8 @@ _COMMON_FLAGS = (
     "--disable-overlap-schedule",
     "--skip-server-warmup",
     "--sleep-on-idle",
+    # The status is polled several times a second: an access line for each would bury what matters.
+    "--log-level-http", "warning",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from plait.contract.capacity import tokens_for_bytes
 from plait.contract.layouts import PAGE_SIZE, Layout
 from plait.contract.status import (
     STATUS_PATH,
@@ -117,12 +118,24 @@ class StatusWriter(threading.Thread):
             scratch=state.pool.scratch_bytes if state.pool is not None else 0,
         )
 
+    def _tokens_replicated(self, tokens: int) -> int:
+        """Tokens that the replicated layout would hold in the pool bytes that this rank has."""
+        if state.settings.layout is not Layout.SHARED:
+            return tokens
+        wire, held = identity.wire_contract(), self._bytes()
+        return tokens_for_bytes(
+            held.mla + held.index,
+            ranks=state.group().ranks,
+            layers=wire.layers,
+            row=wire.mla_row_bytes + wire.index_row_bytes,
+            layout=Layout.REPLICATED,
+        )
+
     def engine_status(self) -> dict[str, Any]:
         """What is the same for all ranks of this engine."""
         arguments = self._scheduler.server_args
         ranks = state.group().ranks
         tokens = self._scheduler.token_to_kv_pool_allocator.size
-        shared = state.settings.layout is Layout.SHARED
         return EngineStatus(
             role=identity.role(arguments).value,
             layout=state.settings.layout.value,  # type: ignore[arg-type]
@@ -134,7 +147,7 @@ class StatusWriter(threading.Thread):
             started_at=self._since,
             capacity=CapacityStatus(
                 tokens=tokens,
-                tokens_replicated=tokens // ranks if shared else tokens,
+                tokens_replicated=self._tokens_replicated(tokens),
                 scratch_tokens=state.pool.scratch_tokens if state.pool is not None else 0,
                 page_size=PAGE_SIZE,
             ),

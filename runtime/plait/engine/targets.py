@@ -221,6 +221,13 @@ TARGETS: tuple[Target, ...] = (
     ),
     # Without a GPU
     _target(
+        "managers.scheduler.Scheduler.maybe_send_health_check_signal",
+        Kind.BEFORE,
+        "self",
+        _C,
+        "a scheduler that waits leaves its core to the forward",
+    ),
+    _target(
         "distributed.parallel_state.GroupCoordinator.__init__",
         Kind.AROUND,
         _INIT_GROUP,

@@ -91,7 +91,7 @@ class _Held:
         deadline = time.time() + 120
         while self._waiting() != count:
             assert time.time() < deadline, f"{count} requests did not reach {self._name} in 120 s"
-            time.sleep(0.02)
+            time.sleep(0.05)
         self.end()
 
     def end(self) -> None:
