@@ -67,7 +67,7 @@ class PairCounts(_Status):
 
 
 class TransferCounts(_Status):
-    """Owned pages sent to (prefill) or received by (decode) this rank."""
+    """Owned pages that this rank sent to decode engines, per pair. A decode engine sends none."""
 
     pages: int = 0
     bytes: int = 0
