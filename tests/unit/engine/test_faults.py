@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.unit.engine.conftest import Place
@@ -31,6 +32,17 @@ def test_a_fault_from_a_file_follows_the_file(place: Place, tmp_path: Path) -> N
     assert not faults.is_on("shift-index")
     path.write_text("")
     assert not faults.is_on("shift-mla")
+
+
+def test_swapped_owners_exchanges_the_first_two_pages_only_when_it_is_on(place: Place) -> None:
+    pages = np.array([5, 6, 7, 8])
+    place.settings(test_fault=Fault("drop-page"))
+    assert faults.swapped_owners(pages) is pages
+    place.settings(test_fault=Fault("swap-owners"))
+    assert faults.swapped_owners(pages).tolist() == [6, 5, 7, 8]
+    assert faults.swapped_owners(pages[:2]).tolist() == [6, 5]
+    assert faults.swapped_owners(pages[:1]).tolist() == [5]
+    assert pages.tolist() == [5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(

@@ -189,49 +189,78 @@ class TestDecode:
         assert manager.server_socket.recv_multipart() == [b"7", b"4", b"0"]
 
     def receiver(self, **other: object) -> SimpleNamespace:
-        told: list[str] = []
-        fields = {
-            "init_time": 1.0,
-            "bootstrap_infos": [{}, {}],
-            "bootstrap_room": 7,
-            "bootstrap_addr": "p:1",
-            "abort_notified": False,
-            "told": told,
-            "_send_abort_notification": lambda: told.append("abort"),
-        }
-        return SimpleNamespace(**{**fields, **other})
+        """A receiver whose notification runs through the hook on it, as in the engine."""
+        one = SimpleNamespace(
+            init_time=1.0,
+            bootstrap_infos=[{}, {}],
+            bootstrap_room=7,
+            bootstrap_addr="p:1",
+            abort_notified=False,
+            told=[],
+        )
+        one.__dict__.update(other)
+
+        def notify() -> None:
+            fences.open_fence(one)
+            one.told.append("abort")
+
+        one._send_abort_notification = notify
+        return one
+
+    def poll(self, one: SimpleNamespace, status: object) -> object:
+        return fences.poll_receiver_behind_fence(lambda _: status, one)
 
     @pytest.mark.usefixtures("engine")
     def test_a_failed_room_is_kept_until_every_rank_has_answered(self) -> None:
-        poll, one = fences.kv_poll(), self.receiver()
+        states, one = fences.kv_poll(), self.receiver()
         for _ in range(2):
-            assert fences.poll_receiver_behind_fence(lambda _: poll.Failed, one) == poll.Transferring
+            assert self.poll(one, states.Failed) == states.Transferring
         assert one.told == ["abort"]
         assert one.abort_notified
         fence = fences.ack_fence()
         for _ in range(2):
             fence.acknowledge(7, sender="0.0.0")
-        assert fences.poll_receiver_behind_fence(lambda _: poll.Failed, one) == poll.Transferring
+        assert self.poll(one, states.Failed) == states.Transferring
         fence.acknowledge(7, sender="0.0.1")
-        assert fences.poll_receiver_behind_fence(lambda _: poll.Failed, one) == poll.Failed
+        assert self.poll(one, states.Failed) == states.Failed
+        assert self.poll(one, states.Failed) == states.Failed, "once released, it stays so"
+        assert one.told == ["abort"]
+
+    @pytest.mark.usefixtures("engine")
+    def test_answers_to_the_engines_own_notification_count(self) -> None:
+        states, one = fences.kv_poll(), self.receiver()
+        one._send_abort_notification()  # the engine's abort()
+        one.abort_notified = True
+        for rank in range(2):
+            fences.ack_fence().acknowledge(7, sender=f"0.0.{rank}")
+        assert self.poll(one, states.Failed) == states.Failed
+        assert one.told == ["abort"]
 
     @pytest.mark.usefixtures("engine")
     def test_a_dead_prefill_is_not_waited_for(self) -> None:
-        poll, one = fences.kv_poll(), self.receiver()
-        assert fences.poll_receiver_behind_fence(lambda _: poll.Failed, one) == poll.Transferring
+        states, one = fences.kv_poll(), self.receiver()
+        assert self.poll(one, states.Failed) == states.Transferring
         fences.release_from_the_dead(None, SimpleNamespace(), "p:1")
-        assert fences.poll_receiver_behind_fence(lambda _: poll.Failed, one) == poll.Failed
+        assert self.poll(one, states.Failed) == states.Failed
 
     @pytest.mark.usefixtures("engine")
     @pytest.mark.parametrize("never_asked", [{"init_time": None}, {"bootstrap_infos": []}])
     def test_a_room_that_prefill_was_never_told_of_is_not_kept(self, never_asked: dict[str, object]) -> None:
-        poll, one = fences.kv_poll(), self.receiver(**never_asked)
-        assert fences.poll_receiver_behind_fence(lambda _: poll.Failed, one) == poll.Failed
+        states, one = fences.kv_poll(), self.receiver(**never_asked)
+        assert self.poll(one, states.Failed) == states.Failed
         assert one.told == []
+        assert not fences.ack_fence().holds(7, ranks=2, address="p:1")
 
     @pytest.mark.usefixtures("engine")
     def test_rooms_that_go_well_are_left_alone(self) -> None:
-        poll, one = fences.kv_poll(), self.receiver()
-        for status in (poll.Bootstrapping, poll.WaitingForInput, poll.Transferring, poll.Success):
-            assert fences.poll_receiver_behind_fence(lambda _, s=status: s, one) == status
+        states, one = fences.kv_poll(), self.receiver()
+        for status in (states.Bootstrapping, states.WaitingForInput, states.Transferring, states.Success):
+            assert self.poll(one, status) == status
         assert one.told == []
+
+    def test_an_answer_that_names_no_rank_counts_for_nothing(self) -> None:
+        manager = SimpleNamespace(server_socket=SimpleNamespace(recv_multipart=lambda: [b"ABORT_ACK", b"7"]))
+        fences.listen_for_acknowledgements(manager)
+        fences.ack_fence().open(7)
+        assert manager.server_socket.recv_multipart() == [b"ABORT_ACK", b"7"]
+        assert fences.ack_fence().holds(7, ranks=1, address="p")

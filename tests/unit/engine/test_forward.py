@@ -1,0 +1,170 @@
+"""Where a forward writes and reads: own physical slots, and slots of the dense view."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.engine.batch import FakeBatch, random_batch
+from tests.unit.engine.conftest import Place
+from tests.unit.engine.test_strategy import Group
+
+from plait.contract.layouts import PAGE_SIZE, Layout
+from plait.engine import state
+
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.timeout(600)]
+RANKS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    """The fields of the engine's attention metadata that change."""
+
+    page_table_1: torch.Tensor
+    real_page_table: torch.Tensor
+    page_table_1_flattened: torch.Tensor | None
+    indexer_seq_lens_cpu: torch.Tensor
+    untouched: str = "as it was"
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch, place: Place) -> Group:
+    place.settings(layout=Layout.SHARED, debug_checks=True)
+    return Group(monkeypatch, place, RANKS)
+
+
+def batches() -> list[FakeBatch]:
+    rng = np.random.default_rng(11)
+    return [FakeBatch([0], [1], [[RANKS]]), *(random_batch(rng, ranks=RANKS) for _ in range(40))]
+
+
+def test_every_token_is_written_once_by_its_owner_and_padding_goes_to_the_dummy_slot(group: Group) -> None:
+    from plait.engine.forward import own_slots
+
+    for batch in batches():
+        truth = batch.tokens(RANKS)
+        for rank in range(RANKS):
+            _, forward = group.split(batch, rank)
+            metadata = forward.attn_cp_metadata
+            slots = own_slots(forward.out_cache_loc, metadata)
+            mine = [token.slot for token in truth if token.owner == rank]
+            expected = [slot // PAGE_SIZE // RANKS * PAGE_SIZE + slot % PAGE_SIZE for slot in mine]
+            assert slots.tolist() == expected + [0] * (metadata.padded - len(mine))
+            assert slots.dtype == forward.out_cache_loc.dtype
+            assert all(slot >= PAGE_SIZE for slot in expected), "a live token on the dummy page"
+
+
+def test_the_check_sees_a_token_on_the_wrong_rank(group: Group) -> None:
+    from plait.engine.forward import own_slots
+
+    batch = FakeBatch([0], [65], [[RANKS, RANKS + 1]])
+    _, forward = group.split(batch, 0)
+    with pytest.raises(RuntimeError, match="does not own its page"):
+        own_slots(forward.out_cache_loc + PAGE_SIZE, forward.attn_cp_metadata)
+
+
+def tables_of(batch: FakeBatch, chosen: list[int]) -> Tables:
+    """Stock metadata of a rank whose rows are of the requests `chosen`: tables of logical slots."""
+    width = max(batch.lengths)
+    wide = batch.table()[[1 + i for i in chosen], :width]
+    lengths = [batch.lengths[i] for i in chosen]
+    flat = [wide[row, :length] for row, length in enumerate(lengths)]
+    return Tables(
+        page_table_1=wide,
+        real_page_table=wide[:, ::PAGE_SIZE] // PAGE_SIZE,
+        page_table_1_flattened=torch.cat(flat) if flat else torch.zeros(0, dtype=torch.int32),
+        indexer_seq_lens_cpu=torch.tensor(lengths, dtype=torch.int64),
+    )
+
+
+def test_tables_name_the_dense_slot_of_every_position(group: Group) -> None:
+    from plait.engine.forward import dense_tables
+
+    for batch in batches():
+        truth = batch.tokens(RANKS)
+        bases = np.cumsum([0, *map(len, batch.pages)])
+        for rank in range(RANKS):
+            _, forward = group.split(batch, rank)
+            chosen = sorted({token.request for token in truth if token.owner == rank})
+            stock = tables_of(batch, chosen)
+            found = dense_tables(stock, forward.attn_cp_metadata)
+            assert found.untouched == "as it was"
+            for old, new in zip(dataclasses.astuple(stock)[:3], dataclasses.astuple(found)[:3], strict=True):
+                assert new.dtype == old.dtype
+                assert new.shape == old.shape
+            flat = []
+            for row, request in enumerate(chosen):
+                length, first = batch.lengths[request], int(bases[request]) * PAGE_SIZE
+                dense = list(range(first, first + length))
+                assert found.page_table_1[row, :length].tolist() == dense
+                pages = -(-length // PAGE_SIZE)
+                assert found.real_page_table[row, :pages].tolist() == [
+                    int(bases[request]) + page for page in range(pages)
+                ]
+                flat += dense
+            assert found.page_table_1_flattened.tolist() == flat
+
+
+def test_without_a_flat_table_none_is_made(group: Group) -> None:
+    from plait.engine.forward import dense_tables
+
+    batch = FakeBatch([0], [5], [[RANKS]])
+    _, forward = group.split(batch, 0)
+    stock = dataclasses.replace(tables_of(batch, [0]), page_table_1_flattened=None)
+    assert dense_tables(stock, forward.attn_cp_metadata).page_table_1_flattened is None
+
+
+class TestHook:
+    def run(self, forward: Any, tables: Tables | None, pool: object) -> SimpleNamespace:
+        from plait.engine.forward import init_forward_metadata
+
+        backend = SimpleNamespace(forward_metadata=None)
+
+        def original(self: Any, batch: Any) -> None:
+            assert batch is forward
+            self.forward_metadata = tables
+
+        init_forward_metadata(original, backend, forward)
+        return backend
+
+    def test_it_turns_slots_and_tables_and_begins_the_view_once(
+        self, group: Group, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        batch = FakeBatch([64], [65], [[RANKS, RANKS + 1, RANKS + 2]])
+        _, forward = group.split(batch, 1)
+        begun: list[object] = []
+        monkeypatch.setattr(state, "pool", SimpleNamespace(begin=begun.append))
+        logical = forward.out_cache_loc.clone()
+        backend = self.run(forward, tables_of(batch, [0]), state.pool)
+        assert begun == [forward.attn_cp_metadata.gather]
+        assert len(forward.out_cache_loc) == forward.attn_cp_metadata.padded
+        assert backend.forward_metadata.page_table_1[0].tolist() == list(range(129))
+        once = forward.out_cache_loc.clone()
+        self.run(forward, tables_of(batch, [0]), state.pool)
+        assert torch.equal(forward.out_cache_loc, once), "physical slots are not turned twice"
+        assert not torch.equal(once[: len(logical)], logical)
+
+    @pytest.mark.parametrize("layout", [Layout.REPLICATED, Layout.SHARED])
+    def test_other_batches_and_layouts_stay_stock(self, group: Group, place: Place, layout: Layout) -> None:
+        batch = FakeBatch([0], [65], [[RANKS, RANKS + 1]])
+        _, forward = group.split(batch, 0)
+        if layout is Layout.SHARED:
+            forward.attn_cp_metadata = None  # no context-parallel batch
+        place.settings(layout=layout)
+        logical, stock = forward.out_cache_loc, tables_of(batch, [0])
+        backend = self.run(forward, stock, None)
+        assert forward.out_cache_loc is logical
+        assert backend.forward_metadata is stock
+
+    def test_a_pool_that_is_not_plaits_is_an_error(
+        self, group: Group, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        batch = FakeBatch([0], [5], [[RANKS]])
+        _, forward = group.split(batch, 0)
+        monkeypatch.setattr(state, "pool", None)
+        with pytest.raises(RuntimeError, match="without Plait's class"):
+            self.run(forward, tables_of(batch, [0]), None)
