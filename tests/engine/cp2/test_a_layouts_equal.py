@@ -3,75 +3,36 @@
 from __future__ import annotations
 
 import pytest
+from harness import suite
 from harness.ask import ask_pair, prompt
-from harness.layouts import equal_on_both
+from harness.suite import Groups
 
 pytestmark = pytest.mark.stack
 
-LENGTHS = (1, 5, 63, 64, 65, 127, 128, 300, 301, 1900)
+PARTS = [suite.single_prompts, suite.mixed_batches, suite.partial_pages, suite.whole_pages]
 
 
-@pytest.mark.parametrize("tokens", LENGTHS)
-def test_one_prompt(cp2, tokens: int) -> None:
-    ours, _ = equal_on_both(
-        cp2.shared, cp2.replicated, cp2.decode, [prompt(tokens, tokens)], what=f"{tokens} tokens"
-    )
-    assert ours[0].prefill.cached == 0
-    assert len(ours[0].decode.ids) == 8
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_part(cp2, part) -> None:
+    part(Groups(cp2.shared, cp2.replicated, cp2.decode))
 
 
-def test_mixed_batch(cp2) -> None:
-    """Three lengths in one batch, as far as the chunk goes."""
-    prompts = [prompt(tokens, 7 * tokens) for tokens in (5, 63, 40)]
-    before = len(cp2.shared.batches())
-    equal_on_both(cp2.shared, cp2.replicated, cp2.decode, prompts, what="mixed")
-    first = cp2.shared.batches()[before]
-    assert first["extend"] == [5, 63], "the chunk of 128 tokens takes two of them (whole pages)"
-
-
-def test_mixed_batch_of_three_with_prefixes(cp2) -> None:
-    """Requests with and without a cached prefix, of different lengths, in one batch."""
+def test_batches_are_formed_as_asked(cp2) -> None:
+    """What the comparison rests on: three requests in the queue become the batches that the chunk allows."""
     base = prompt(400, 99)
-    equal_on_both(cp2.shared, cp2.replicated, cp2.decode, [base], what="base")
-    prompts = [base[:128] + prompt(20, 1), prompt(9, 2), base[:384] + prompt(33, 3)]
+    ask_pair(cp2.shared, cp2.decode, [base], new=1)
     before = len(cp2.shared.batches())
-    equal_on_both(cp2.shared, cp2.replicated, cp2.decode, prompts, what="mixed with prefixes")
-    assert cp2.shared.batches()[before]["prefix"] == [128, 0], "prefixes are hits, in the order of requests"
-
-
-@pytest.mark.parametrize("into_page", [0, 1, 31, 63])
-def test_prefix_that_ends_inside_a_page(cp2, into_page: int) -> None:
-    """A common prefix is a hit in whole pages only: it is rounded down."""
-    base = prompt(400, 5)
-    equal_on_both(cp2.shared, cp2.replicated, cp2.decode, [base], what="base")
-    common = 3 * 64 + into_page
-    # One token that differs, so that the common part ends exactly where it shall.
-    fork = [*base[:common], (base[common] + 1) % 500, *prompt(80, common)]
-    ours, _ = equal_on_both(cp2.shared, cp2.replicated, cp2.decode, [fork], what=f"{into_page} into a page")
-    assert ours[0].prefill.cached == 192
-
-
-@pytest.mark.parametrize("pages", range(7))
-def test_hit_of_whole_pages(cp2, pages: int) -> None:
-    base = prompt(450, 6)
-    equal_on_both(cp2.shared, cp2.replicated, cp2.decode, [base], what="base")
-    ours, _ = equal_on_both(
-        cp2.shared,
-        cp2.replicated,
-        cp2.decode,
-        [base[: pages * 64] + prompt(70, 60 + pages)],
-        what=f"hit of {pages} pages",
-    )
-    assert ours[0].prefill.cached == pages * 64
+    ask_pair(cp2.shared, cp2.decode, [prompt(5, 1), base[:128] + prompt(20, 2), prompt(70, 3)], new=1)
+    formed = [(batch["prefix"], batch["extend"]) for batch in cp2.shared.batches()[before:]]
+    assert formed == [([0, 128], [5, 20]), ([0], [70])], "a request takes whole pages of the chunk"
 
 
 def test_cached_prompt_again(cp2) -> None:
     """The same prompt cold and from the cache: the last page is always computed anew."""
+    groups = Groups(cp2.shared, cp2.replicated, cp2.decode)
     ids = prompt(300, 8)
-    cold, _ = equal_on_both(cp2.shared, cp2.replicated, cp2.decode, [ids], what="cold")
-    warm, _ = equal_on_both(cp2.shared, cp2.replicated, cp2.decode, [ids], what="warm")
-    assert warm[0].prefill.cached == 256
-    assert warm[0].decode.ids == cold[0].decode.ids
+    assert groups.equal([ids], what="cold") == [0]
+    assert groups.equal([ids], what="warm") == [256]
 
 
 def test_prefetch_hits(cp2) -> None:

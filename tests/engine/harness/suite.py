@@ -69,8 +69,8 @@ def whole_pages(groups: Groups) -> None:
 
 def eviction(groups: Groups) -> None:
     """Prompts over the pool's size, one after the other: both evict alike, and the last ones are equal."""
-    for seed in range(6):
-        groups.equal([prompt(1700, 500 + seed)], what=f"evicting {seed}", new=2)
+    for seed in range(5):
+        groups.equal([prompt(1900, 500 + seed)], what=f"evicting {seed}", new=2)
     for rank in groups.shared.account():
         assert rank["faults"] == []
 

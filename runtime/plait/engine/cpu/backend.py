@@ -73,15 +73,17 @@ def attend(
     (padding) give 0. Returns float32 [tokens, heads, value_dim].
     """
     out = torch.zeros(q.shape[0], q.shape[1], value_dim)
+    flat = rows.view(rows.shape[0], -1)
     for start in range(0, q.shape[0], _ROWS_AT_ONCE):
         piece = slice(start, start + _ROWS_AT_ONCE)
-        slots = selected[piece]
+        slots = selected[piece].long()
         absent = slots < 0
-        kv = rows[slots.clamp_min(0).long()].view(*slots.shape, -1).float()
-        # Row 0 stands in for an absent slot: whatever lies there (poison too) must not reach the sum.
-        kv = kv.masked_fill(absent[..., None], 0.0)
-        scores = torch.einsum("thd,tkd->thk", q[piece].float(), kv) * scale
+        # What stands in for an absent slot is multiplied by a weight of 0, so it must be a number: the row's
+        # first selection is (selections come before absent slots). A row without any is cleared at the end.
+        slots = torch.where(absent, slots[:, :1], slots).clamp_min(0)
+        kv = flat.index_select(0, slots.reshape(-1)).view(*slots.shape, -1).float()
+        scores = torch.bmm(q[piece].float(), kv.transpose(1, 2)) * scale
         scores.masked_fill_(absent[:, None], float("-inf"))
-        weights = scores.softmax(-1).masked_fill_(absent.all(1)[:, None, None], 0.0)
-        out[piece] = torch.einsum("thk,tkd->thd", weights, kv[..., :value_dim])
+        attended = torch.bmm(scores.softmax(-1), kv[..., :value_dim])
+        out[piece] = attended.masked_fill_(absent.all(1)[:, None, None], 0.0)
     return out
