@@ -36,6 +36,7 @@ _ROOMS = (
 _CPU_ROOMS = (
     "plait.engine.cpu.comm",
     "plait.engine.cpu.idle",
+    "plait.engine.cpu.processes",
     "plait.engine.cpu.rope",
     "plait.engine.cpu.indexer",
     "plait.engine.cpu.backend",

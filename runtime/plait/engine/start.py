@@ -77,7 +77,9 @@ def serve_status(server_args: Any, *args: Any, **kwargs: Any) -> None:
     folder = state.settings.state_dir or Path(tempfile.mkdtemp(prefix="plait-"))
     folder = folder / f"{identity.role(server_args).value}-{server_args.port}"
     status.clear(folder)
+    # Spawned processes read the variable, forked ones have these settings already.
     os.environ["PLAIT_STATE_DIR"] = str(folder)
+    state.settings = dataclasses.replace(state.settings, state_dir=folder)
     status.add_routes(http_server.app, folder=folder, ranks=server_args.attn_cp_size)
 
 

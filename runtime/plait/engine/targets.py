@@ -228,6 +228,13 @@ TARGETS: tuple[Target, ...] = (
         "a scheduler that waits leaves its core to the forward",
     ),
     _target(
+        "entrypoints.engine._set_envs_and_config",
+        Kind.AFTER,
+        "server_args",
+        _C,
+        "engine processes by fork: imported once",
+    ),
+    _target(
         "distributed.parallel_state.GroupCoordinator.__init__",
         Kind.AROUND,
         _INIT_GROUP,
