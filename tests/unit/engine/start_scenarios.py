@@ -124,7 +124,7 @@ def other_engine() -> None:
     load()
 
 
-def unapplied() -> None:
+def unapplied(then: Callable[[], None] = load) -> None:
     """The engine swallows what goes wrong when it applies a hook."""
     os.environ |= SHARED
     from sglang.srt.plugins.hook_registry import HookRegistry
@@ -137,7 +137,20 @@ def unapplied() -> None:
         apply(target, hooks)
 
     HookRegistry._apply_target = fail_once
-    load()
+    then()
+
+
+def rehearsal() -> None:
+    os.environ |= SHARED
+    from plait.engine.rehearsal import main
+
+    main()
+
+
+def unapplied_rehearsal() -> None:
+    from plait.engine.rehearsal import main
+
+    unapplied(main)
 
 
 def broken_hook_room() -> None:
@@ -183,6 +196,8 @@ AFTER_PRELOAD = (
     taken_back,
     other_engine,
     unapplied,
+    rehearsal,
+    unapplied_rehearsal,
     broken_hook_room,
     swallowed_import,
     swallowed_import_without_substitute,

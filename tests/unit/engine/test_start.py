@@ -183,7 +183,8 @@ class TestStatus:
         folder.mkdir()
         (folder / "rank-0.json").write_text("old")
         assert self.serve(monkeypatch, tmp_path) == [(folder, 4)]
-        assert os.environ["PLAIT_STATE_DIR"] == str(folder), "the ranks must find it"
+        assert os.environ["PLAIT_STATE_DIR"] == str(folder), "spawned ranks must find it"
+        assert state.settings.state_dir == folder, "and forked ones"
         assert list(folder.iterdir()) == []
 
     def test_without_a_setting_it_is_a_temporary_one(
