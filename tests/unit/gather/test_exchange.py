@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,17 @@ import pytest
 import torch
 import torch.distributed as dist
 from tests.unit.gather.batches import LAYERS
-from tests.unit.gather.rank_process import Outcome, gather_random_batches, run_ranks
+from tests.unit.gather.rank_process import Outcome, gather_random_batches, run_ranks, stop_server
 
 from plait.gather import CollectiveExchange, GatherPlan, GatherRequest, GatherStats, PartIndex
 
 CASES = 100
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server_of_ranks() -> Iterator[None]:
+    yield
+    stop_server()
 
 
 @pytest.fixture(scope="module", params=[2, 4], ids=["2 ranks", "4 ranks"])
