@@ -45,8 +45,8 @@ class ByteCounts(_Status):
 class GatherCounts(_Status):
     """Dense views built: bytes that came from other ranks, seconds spent, and what the prefetch did.
 
-    `hit`: the view was ready (or under way) when a layer asked for it; `late`: it was under way and had to
-    be waited for; `fallback`: nothing had been launched, so the consumer launched it itself.
+    `hit`: the prefix had arrived when a layer asked for it; `late`: it was under way and had to be waited
+    for; `fallback`: nothing had been launched, so the consumer launched it itself.
     """
 
     bytes: int = 0
