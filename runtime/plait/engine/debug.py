@@ -25,11 +25,16 @@ from plait.layout import Int64Array, SplitPlan, owner, physical
 
 
 def record_batch(prefixes: list[int], extends: list[int], split: SplitPlan) -> None:
-    """Append one formed batch: lengths of each request, and rows of each rank."""
+    """Append one formed batch: lengths of each request, rows of each rank, and the owner of each token."""
     folder = state.settings.state_dir
     if folder is None or state.group().rank != 0:
         return
-    told = {"prefix": prefixes, "extend": extends, "rows": split.lengths.tolist()}
+    told = {
+        "prefix": prefixes,
+        "extend": extends,
+        "rows": split.lengths.tolist(),
+        "owners": split.token_owner.tolist(),
+    }
     with (folder / "batches.jsonl").open("a") as file:
         file.write(json.dumps(told) + "\n")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,6 +19,9 @@ import torch.distributed as dist
 from plait.engine import state
 from plait.engine.install import implements
 from plait.transfer import AckFence, SendFence
+
+_MARK = (1 << 62) - 1
+"""Bits of an allocator's fingerprint that are compared: it is negated, and must fit 64 bits with its sign."""
 
 send_fence = SendFence()
 _ack_fence: AckFence | None = None
@@ -100,24 +104,56 @@ def poll_behind_fence(
     attn_cp_cpu_group: dist.ProcessGroup,
     attn_tp_cpu_group: dist.ProcessGroup,
 ) -> list[int]:
-    """The ranks' common status, in which a failed room stays `Transferring` while any rank still sends.
+    """The ranks' common status, in which a room that has ended stays `Transferring` while a rank still reads
+    its pages: a failed one because other ranks may be sending, a successful one because the worker is not
+    done with its records.
 
+    The ranks' allocators are compared on the way: they must agree, or a page would mean two things.
     HAZARD: a second collective of the same group follows the first on every rank, whatever the statuses.
     """
     polls = original(pollers, attn_cp_cpu_group, attn_tp_cpu_group)
-    failed, transferring = int(kv_poll().Failed), int(kv_poll().Transferring)
+    failed, success = int(kv_poll().Failed), int(kv_poll().Success)
     for sender, status in zip(pollers, polls, strict=True):
         if status == failed and hasattr(sender, "bootstrap_room"):
             # Chunks that are still queued here are then skipped.
             sender.kv_mgr.update_status(sender.bootstrap_room, kv_poll().Failed)
-    busy = torch.tensor(
-        [send_fence.busy(getattr(sender, "bootstrap_room", -1)) for sender in pollers], dtype=torch.uint8
+    mark = state.allocator.pages.fingerprint() & _MARK if state.allocator is not None else 0
+    told = torch.tensor(
+        [*(send_fence.busy(getattr(sender, "bootstrap_room", -1)) for sender in pollers), mark, -mark],
+        dtype=torch.int64,
     )
-    dist.all_reduce(busy, op=dist.ReduceOp.MAX, group=attn_cp_cpu_group)
+    dist.all_reduce(told, op=dist.ReduceOp.MAX, group=attn_cp_cpu_group)
+    *busy, most, least = told.tolist()
+    if most != -least:
+        print(
+            "plait: the ranks' page allocators differ; this engine ends itself", file=sys.stderr, flush=True
+        )
+        _end_engine()
     return [
-        transferring if status == failed and held else status
-        for status, held in zip(polls, busy.tolist(), strict=True)
+        int(kv_poll().Transferring) if status in (failed, success) and held else status
+        for status, held in zip(polls, busy, strict=True)
     ]
+
+
+@implements("managers.scheduler.Scheduler.process_pending_chunked_abort")
+def abort_chunked_behind_fence(original: Callable[..., None], self: Any) -> None:
+    """A prompt aborted between two of its chunks may still be read by the worker: it joins the requests in
+    transfer, whose pages are released when all ranks are quiet. Elsewhere stock releases them at once."""
+    req = self._pending_chunked_abort_req
+    if req is None or self.chunked_req is not req or self.disaggregation_mode.value != "prefill":
+        original(self)
+        return
+    from sglang.srt.disaggregation.utils import prepare_abort
+
+    prepare_abort(req, "Aborted")
+    req.time_stats.trace_ctx.abort(abort_info={"reason": "Aborted"})
+    req.to_finish = None
+    req.pending_bootstrap = False
+    req.skip_radix_cache_insert = True
+    req.disagg_kv_sender.abort()
+    self.disagg_prefill_inflight_queue.append(req)
+    self.chunked_req = None
+    self._pending_chunked_abort_req = None
 
 
 @implements("disaggregation.common.conn.CommonKVManager._send_multipart_locked")
@@ -132,8 +168,25 @@ def acknowledge_when_quiet(
     if parts[0] != b"ABORT_ACK":
         original(self, endpoint, parts, is_ipv6)
         return
-    sender = f"{self.attn_tp_rank}.{self.pp_rank}.{self.attn_cp_rank}".encode()
+    sender = _sender(self.attn_cp_rank).encode()
     send_fence.when_quiet(int(parts[1]), lambda: original(self, endpoint, [*parts, sender], is_ipv6))
+
+
+def _sender(rank: int) -> str:
+    """Name of a prefill rank in an answer. Decode lists the ranks of a group in this order (TP 1, PP 1)."""
+    return f"cp-{rank}"
+
+
+def _listens(info: dict[str, Any]) -> bool:
+    """Whether a prefill rank's own port still takes connections; no answer at all counts as yes, since it may
+    be the network. A refusal means that the process is gone, and with it everything that could write."""
+    try:
+        socket.create_connection((info["rank_ip"], int(info["rank_port"])), timeout=0.2).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 class _ListeningSocket:
@@ -177,7 +230,11 @@ def poll_receiver_behind_fence(original: Callable[..., Any], self: Any) -> Any:
         # HAZARD: exactly once, or a rank that answers twice would stand for one that is still writing.
         self.abort_notified = True
         self._send_abort_notification()
-    if fence.holds(room, ranks=len(self.bootstrap_infos), address=self.bootstrap_addr):
+    if fence.lost(self.bootstrap_addr):
+        for rank, info in enumerate(self.bootstrap_infos):
+            if not _listens(info):
+                fence.acknowledge(room, sender=_sender(rank))
+    if fence.holds(room, ranks=len(self.bootstrap_infos)):
         return kv_poll().Transferring
     fence.forget(room)
     return status

@@ -71,3 +71,19 @@ def dense_tables(tables: Any, metadata: OwnerSplitMetadata) -> Any:
         old = tables.page_table_1_flattened
         changes["page_table_1_flattened"] = torch.from_numpy(flat).to(old.device).to(old.dtype)
     return dataclasses.replace(tables, **changes)
+
+
+@implements("layers.attention.dsa.dsa_indexer.Indexer._get_topk_ragged")
+def exchange_index(
+    self: Any, enable_dual_stream: bool, forward_batch: Any, layer_id: int, *args: Any, **kwargs: Any
+) -> None:
+    """Take part in the exchange of this layer's index pages, rows or no rows.
+
+    The CUDA indexer of a rank without rows returns before it asks the pool, and the other ranks would wait
+    for it in their collective. Every rank comes here after its own store; the pool's getter then finds the
+    layer ready.
+    """
+    del self, enable_dual_stream, args, kwargs
+    pool = state.pool
+    if pool is not None and pool.shared and isinstance(forward_batch.attn_cp_metadata, OwnerSplitMetadata):
+        pool.get_broadcastable_index_k_with_scale_buffer(layer_id)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 from plait.contract.layouts import PAGE_SIZE
 from plait.layout import Int64Array
@@ -17,14 +18,18 @@ def tree_pages(tree_cache: Any) -> list[Int64Array]:
     root = getattr(tree_cache, "root_node", None)
     if root is None:
         return []
-    found = []
+    slots = []
     stack = list(root.children.values())
     while stack:
         node = stack.pop()
         stack.extend(node.children.values())
         if node.value is not None and len(node.value):
-            found.append(_pages(node.value))
-    return found
+            slots.append(node.value[::PAGE_SIZE])
+    if not slots:
+        return []
+    # One copy from the device for the whole tree: a node's value is a tensor of its own.
+    pages = torch.cat(slots).cpu().numpy().astype(np.int64) // PAGE_SIZE
+    return np.split(pages, np.cumsum([len(one) for one in slots])[:-1])
 
 
 def live_requests(scheduler: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import inspect
+import os
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,10 @@ def install(settings: Settings) -> None:
 
         shim.apply()
     state.settings = settings
+    if settings.layout is not Layout.OFF:
+        # Each rank sends the pages it owns, and decode asks all of them. Without this a decode engine would
+        # take rank 0's pages for the whole prompt. Read by the engine when its transfer manager is made.
+        os.environ.setdefault("SGLANG_DISAGGREGATION_ALL_CP_RANKS_TRANSFER", "true")
     rooms = (*(_ROOMS if settings.layout is not Layout.OFF else ()), *(_CPU_ROOMS if settings.cpu else ()))
     for room in rooms:
         importlib.import_module(room)

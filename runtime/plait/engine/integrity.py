@@ -20,6 +20,8 @@ from plait.pools import PageAccount, account
 _REQUEST = "integrity-request.json"
 _ANSWER_WITHIN_S = 10.0
 _IDLE_EVERY_S = 5.0
+"""How often an idle engine checks again though nothing has changed."""
+_IDLE_AT_MOST_EVERY_S = 1.0
 
 
 class IntegrityCheck:
@@ -60,7 +62,8 @@ class IntegrityCheck:
         if not state.settings.integrity or state.allocator is None:
             return
         now, fingerprint = time.monotonic(), state.allocator.pages.fingerprint()
-        if fingerprint == self._seen[0] and now - self._seen[1] < _IDLE_EVERY_S:
+        quiet_for = now - self._seen[1]
+        if quiet_for < (_IDLE_EVERY_S if fingerprint == self._seen[0] else _IDLE_AT_MOST_EVERY_S):
             return
         self._seen = (fingerprint, now)
         self.run()
@@ -114,8 +117,8 @@ class IntegrityCheck:
 
 
 @implements("managers.scheduler.Scheduler.on_idle")
-def check_when_idle(result: None, self: Any) -> None:
-    del result
+def check_when_idle(self: Any) -> None:
+    """Before the engine's own idle work, whose last step is to sleep until the next request has come."""
     if state.integrity is not None and self.is_fully_idle():
         state.integrity.run_when_idle()
 

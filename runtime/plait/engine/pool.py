@@ -175,6 +175,8 @@ def _new_group() -> dist.ProcessGroup:
 
     ranks = list(get_parallel().attn_cp_group.ranks)
     group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo" if state.settings.cpu else "nccl")
+    # NCCL sets its buffers up at the first collective: better now than in the first request.
+    dist.all_reduce(torch.zeros(1, device="cpu" if state.settings.cpu else "cuda"), group=group)
     return group
 
 
@@ -217,7 +219,10 @@ def pool_sizes(original: Callable[..., Any], self: Any, available_bytes: int, pa
     """Set the two dense slots and the reserved pages aside, then count whole stripes."""
     stripe = page_size * state.group().ranks
     if state.settings.layout is Layout.SHARED:
-        available_bytes -= 2 * (scratch_tokens() + page_size) * self.plait_layer_bytes
+        # Beside the two dense slots an exchange has its own buffers: what it receives (a slot at most, for
+        # prefix and chunk together) and what it packs (this rank's share of one).
+        slot = (scratch_tokens() + page_size) * self.plait_layer_bytes
+        available_bytes -= 3 * slot + -(-slot // state.group().ranks)
     reserved = self._cell_size * stripe
     if available_bytes <= reserved:
         raise RuntimeError(

@@ -112,7 +112,7 @@ TARGETS: tuple[Target, ...] = (
     ),
     _target(
         "managers.scheduler.Scheduler.on_idle",
-        Kind.AFTER,
+        Kind.BEFORE,
         "self",
         _S,
         "page accounting check when idle",
@@ -189,6 +189,13 @@ TARGETS: tuple[Target, ...] = (
         "self forward_batch",
         _S,
         "writes go to own physical slots, reads to dense slots",
+    ),
+    _target(
+        "layers.attention.dsa.dsa_indexer.Indexer._get_topk_ragged",
+        Kind.BEFORE,
+        "self enable_dual_stream forward_batch layer_id q_fp8 weights metadata topk_result",
+        _S,
+        "a rank without rows returns before it reads: the exchange is where every rank passes",
     ),
     # Admission
     _target(
@@ -382,6 +389,13 @@ TARGETS: tuple[Target, ...] = (
         "pollers attn_cp_cpu_group attn_tp_cpu_group",
         _A,
         "a failed room is not released while any rank still sends",
+    ),
+    _target(
+        "managers.scheduler.Scheduler.process_pending_chunked_abort",
+        Kind.AROUND,
+        "self",
+        _S,
+        "a prompt aborted between chunks keeps its pages until nobody sends them",
     ),
     _target(
         "disaggregation.common.conn.CommonKVManager._send_multipart_locked",

@@ -9,10 +9,13 @@ while prefill is still writing. Both sides therefore hold a failed room's pages 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+
+log = logging.getLogger("plait.transfer.fence")
 
 
 class SendFence:
@@ -44,7 +47,11 @@ class SendFence:
             del self._busy[room]
             waiting = self._waiting.pop(room, [])
         for call in waiting:
-            call()
+            try:
+                call()
+            except Exception as error:
+                # What waited is somebody's courtesy (an answer to a peer that may be gone), not the worker's.
+                log.warning("room %s is quiet, but what waited for it failed: %s", room, error)
 
     def busy(self, room: int) -> bool:
         """Whether this rank may still read pages of `room`."""
@@ -87,9 +94,15 @@ class AckFence:
                 self._acks[room].add(sender)
 
     def lose(self, address: str) -> None:
-        """The prefill at `address` is dead: it writes no more."""
+        """The prefill at `address` does not answer. Its ranks may write all the same: a server can be slow
+        while they go on, so this only tells that it is time to look whether they live."""
         with self._lock:
             self._lost.add(address)
+
+    def lost(self, address: str) -> bool:
+        """Whether the prefill at `address` does not answer."""
+        with self._lock:
+            return address in self._lost
 
     def revive(self, address: str) -> None:
         """A prefill answers at `address` (again)."""
@@ -104,13 +117,13 @@ class AckFence:
             self._since[room] = time.monotonic()
             return True
 
-    def holds(self, room: int, *, ranks: int, address: str) -> bool:
-        """Whether pages of `room` may still be written by the `ranks` ranks of the prefill at `address`."""
+    def holds(self, room: int, *, ranks: int) -> bool:
+        """Whether pages of `room` may still be written by the `ranks` ranks that it was promised to."""
         with self._lock:
             since = self._since.get(room)
             if since is None:
                 return False
-            if address in self._lost or len(self._acks[room]) >= ranks:
+            if len(self._acks[room]) >= ranks:
                 return False
             if time.monotonic() - since > self._timeout_s:
                 if room not in self._given_up:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pytest
 from harness import engines
 from harness.engines import Engine, Stack
+from harness.suite import Groups
 
-CHUNK = 128
+CHUNK = 192
 SCRATCH = {"PLAIT_SCRATCH_TOKENS": str(engines.CONTEXT)}
 
 
@@ -32,6 +33,11 @@ class Cp2(NamedTuple):
     @property
     def decode(self) -> Engine:
         return self.stack.decode
+
+    @property
+    def groups(self) -> Groups:
+        """For the suite."""
+        return Groups(self.shared, self.replicated, self.decode, CHUNK)
 
     def fresh(self) -> None:
         """Empty caches everywhere."""

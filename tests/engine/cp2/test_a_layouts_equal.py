@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from harness import suite
 from harness.ask import ask_pair, prompt
-from harness.suite import Groups
 
 pytestmark = pytest.mark.stack
 
@@ -14,7 +13,7 @@ PARTS = [suite.single_prompts, suite.mixed_batches, suite.partial_pages, suite.w
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
 def test_part(cp2, part) -> None:
-    part(Groups(cp2.shared, cp2.replicated, cp2.decode))
+    part(cp2.groups)
 
 
 def test_batches_are_formed_as_asked(cp2) -> None:
@@ -22,15 +21,15 @@ def test_batches_are_formed_as_asked(cp2) -> None:
     base = prompt(400, 99)
     ask_pair(cp2.shared, cp2.decode, [base], new=1)
     before = len(cp2.shared.batches())
-    ask_pair(cp2.shared, cp2.decode, [prompt(5, 1), base[:128] + prompt(20, 2), prompt(70, 3)], new=1)
+    prompts = [prompt(5, 1), base[:128] + prompt(20, 2), prompt(40, 3), prompt(70, 4)]
+    ask_pair(cp2.shared, cp2.decode, prompts, new=1)
     formed = [(batch["prefix"], batch["extend"]) for batch in cp2.shared.batches()[before:]]
-    assert formed == [([0, 128], [5, 20]), ([0], [70])], "a request takes whole pages of the chunk"
+    assert formed == [([0, 128, 0], [5, 20, 40]), ([0], [70])], "a request takes whole pages of the chunk"
 
 
 def test_cached_prompt_again(cp2) -> None:
     """The same prompt cold and from the cache: the last page is always computed anew."""
-    groups = Groups(cp2.shared, cp2.replicated, cp2.decode)
-    ids = prompt(300, 8)
+    groups, ids = cp2.groups, prompt(300, 8)
     assert groups.equal([ids], what="cold") == [0]
     assert groups.equal([ids], what="warm") == [256]
 
@@ -44,8 +43,8 @@ def test_prefetch_hits(cp2) -> None:
         grown = {
             name: new["gather"][name] - old["gather"][name] for name in ("hit", "late", "fallback", "bytes")
         }
-        # 6 chunks, of which 5 have a prefix; 3 layers, MLA and index.
-        assert grown["hit"] + grown["late"] == 5 * 3 * 2
+        # 4 chunks, of which 3 have a prefix; 3 layers, MLA and index.
+        assert grown["hit"] + grown["late"] == 3 * 3 * 2
         assert grown["fallback"] == 0
         assert grown["hit"] > 0
         assert grown["bytes"] > 0

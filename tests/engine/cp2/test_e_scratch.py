@@ -25,7 +25,9 @@ def test_long_prefixes_share_the_scratch(cp2) -> None:
     prompts = [ids + prompt(10, index) for index, ids in enumerate(bases)]
     ours, _ = equal_on_both(cp2.shared, cp2.replicated, cp2.decode, prompts, what="long prefixes", new=4)
     formed = cp2.shared.batches()[before:]
-    assert [len(batch["extend"]) for batch in formed] == [2, 1], "the chunk had room for all three"
+    assert [len(batch["extend"]) for batch in formed] == [2, 1], (
+        "the chunk of 192 tokens had room for all three"
+    )
     assert all(pages_of(batch) <= engines.CONTEXT // 64 for batch in formed)
     assert [pair.prefill.cached for pair in ours] == [1600] * 3
 

@@ -1,4 +1,4 @@
-"""Shared equals replicated to the last bit at CP 4, zigzag, chunks of 192 tokens, prefetch off."""
+"""Shared equals replicated to the last bit at CP 4, zigzag, chunks of 128 tokens, prefetch off."""
 
 from __future__ import annotations
 

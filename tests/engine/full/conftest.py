@@ -25,9 +25,9 @@ class Shape(NamedTuple):
 
 SHAPES = (
     Shape(2, "page-zigzag", 192),
-    Shape(2, "page-interleave", 192),
-    Shape(4, "page-interleave", 128),
-    Shape(4, "page-interleave", 128, owners="random"),
+    Shape(2, "page-interleave", 128),
+    Shape(4, "page-interleave", 192),
+    Shape(4, "page-interleave", 192, owners="random"),
     Shape(2, "page-zigzag", 128, owners="random"),
 )
 
@@ -44,8 +44,9 @@ def started(
         engines.prefill("shared", layout="shared", env=env, **common),
         engines.prefill("replicated", layout="replicated", env=env, **common),
         engines.decode("decode", model=model, folder=folder),
+        shape.chunk,
     )
-    with engines.running(*groups):
+    with engines.running(*groups[:3]):
         yield groups
 
 

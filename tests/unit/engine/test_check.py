@@ -10,6 +10,7 @@ import pytest
 
 from plait.contract.layouts import Layout
 from plait.contract.settings import Settings
+from plait.contract.violation import ContractError
 from plait.engine import check, state
 from plait.model.shape import TinyShape, config_json
 
@@ -115,6 +116,61 @@ def test_a_model_that_is_not_served_is_refused_by_the_engine(
     config = json.loads((Path(model) / "config.json").read_text())
     (Path(model) / "config.json").write_text(json.dumps({**config, "index_topk_freq": 2}))
     assert "index_topk_freq" in refused(check.refuse_arguments, {**GOOD, "model_path": model})
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An offline hub cache of `lab/tiny`: main has 4 layers, v2 shares selections."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    repository = tmp_path / "hub" / "models--lab--tiny"
+    config = config_json(TinyShape(layers=4))
+    for name, commit, content in (
+        ("main", "a" * 40, config),
+        ("v2", "b" * 40, {**config, "index_topk_freq": 2}),
+    ):
+        (repository / "refs").mkdir(parents=True, exist_ok=True)
+        (repository / "refs" / name).write_text(commit)
+        (repository / "snapshots" / commit).mkdir(parents=True)
+        (repository / "snapshots" / commit / "config.json").write_text(json.dumps(content))
+    return repository
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_hub_id_is_read_from_its_own_revision() -> None:
+    assert check.model_shape("lab/tiny", revision=None).num_hidden_layers == 4
+    assert check.model_shape("lab/tiny", revision="b" * 40).index_topk_freq == 2
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_model_of_the_hub_is_checked_by_the_engine(
+    refused: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "settings", Settings(layout=Layout.SHARED))
+    check.refuse_arguments({**GOOD, "model_path": "lab/tiny", "revision": None})
+    said = refused(check.refuse_arguments, {**GOOD, "model_path": "lab/tiny", "revision": "v2"})
+    assert "index_topk_freq" in said
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("named", ["lab/other", "/no/such/folder", ""])
+def test_a_model_that_cannot_be_resolved_is_refused_with_the_rest(
+    named: str, refused: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "settings", Settings(layout=Layout.SHARED))
+    said = refused(check.refuse_arguments, {**GOOD, "model_path": named, "enable_lora": True})
+    assert f"--model-path = {named!r}: cannot be resolved" in said
+    assert "enable_lora" in said
+
+
+def test_a_hub_model_without_a_config_is_refused(hub: Path) -> None:
+    (hub / "snapshots" / ("a" * 40) / "config.json").unlink()
+    with pytest.raises(ContractError, match="--model-path = 'lab/tiny': cannot be resolved"):
+        check.model_shape("lab/tiny", revision=None)
+    with pytest.raises(ContractError, match="cannot be resolved at revision 'v9'"):
+        check.model_shape("lab/tiny", revision="v9")
 
 
 def test_what_the_engine_made_of_its_arguments_is_checked(refused: object) -> None:

@@ -29,7 +29,8 @@ def test_batches_are_told_by_rank_0(place: Place, tmp_path: Path) -> None:
         place.at(rank, 2)
         debug.record_batch([64], [65], split)
     [line] = (tmp_path / "batches.jsonl").read_text().splitlines()
-    assert json.loads(line) == {"prefix": [64], "extend": [65], "rows": [0, 65]}
+    told = {"prefix": [64], "extend": [65], "rows": [0, 65], "owners": [1] * 65}
+    assert json.loads(line) == told
 
 
 class TestHold:

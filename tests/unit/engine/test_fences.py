@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -112,7 +113,8 @@ class TestPrefillPolls:
         def all_reduce(tensor: torch.Tensor, op: object, group: object) -> None:
             assert op == dist.ReduceOp.MAX
             assert group == "cp"
-            tensor.copy_(torch.maximum(tensor, torch.tensor(elsewhere, dtype=tensor.dtype)))
+            others = torch.tensor([*elsewhere, *tensor[-2:].tolist()], dtype=tensor.dtype)
+            tensor.copy_(torch.maximum(tensor, others))
 
         monkeypatch.setattr(dist, "all_reduce", all_reduce)
         heard = fences.poll_behind_fence(lambda *_: list(polls), senders, "cp", "tp")
@@ -134,16 +136,33 @@ class TestPrefillPolls:
         assert heard == [self.TRANSFERRING]
 
     def test_other_states_are_left_alone_however_busy(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        states = [1, 2, 3, 4]
-        heard, updated = self.poll(monkeypatch, states, elsewhere=[1, 1, 1, 1], rooms=[1, 2, 3, 4])
+        states = [1, 2, 3]
+        heard, updated = self.poll(monkeypatch, states, elsewhere=[1, 1, 1], rooms=[1, 2, 3])
         assert heard == states
         assert updated == []
+
+    def test_success_waits_for_the_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The worker still looks the room up after it has said so: cleared records would end it."""
+        heard, updated = self.poll(monkeypatch, [self.SUCCESS] * 2, elsewhere=[1, 0], rooms=[7, 8])
+        assert heard == [self.TRANSFERRING, self.SUCCESS]
+        assert updated == []
+
+    def test_allocators_that_differ_end_the_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ended: list[bool] = []
+        monkeypatch.setattr(fences, "_end_engine", lambda: ended.append(True))
+
+        def other_rank(tensor: torch.Tensor, **_: object) -> None:
+            tensor[-2] += 1
+
+        monkeypatch.setattr(dist, "all_reduce", other_rank)
+        fences.poll_behind_fence(lambda *_: [3], [SimpleNamespace(bootstrap_room=7)], "cp", "tp")
+        assert ended == [True]
 
     def test_every_rank_takes_part_whatever_it_polled(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[int] = []
         monkeypatch.setattr(dist, "all_reduce", lambda tensor, **_: calls.append(len(tensor)))
         fences.poll_behind_fence(lambda *_: [4, 4], [SimpleNamespace(), SimpleNamespace()], "cp", "tp")
-        assert calls == [2]
+        assert calls == [2 + 2], "each room, and the allocator's mark both ways"
 
 
 class TestAcknowledge:
@@ -162,12 +181,12 @@ class TestAcknowledge:
         self.send(sent, [b"ABORT_ACK", b"7"])
         assert sent == []
         fences.send_fence.leave(7)
-        assert sent == [[b"ABORT_ACK", b"7", b"0.0.3"]]
+        assert sent == [[b"ABORT_ACK", b"7", b"cp-3"]]
 
     def test_a_quiet_room_is_acknowledged_at_once(self) -> None:
         sent: list[list[bytes]] = []
         self.send(sent, [b"ABORT_ACK", b"7"])
-        assert sent == [[b"ABORT_ACK", b"7", b"0.0.3"]]
+        assert sent == [[b"ABORT_ACK", b"7", b"cp-3"]]
 
     def test_other_messages_do_not_wait(self) -> None:
         sent: list[list[bytes]] = []
@@ -178,14 +197,14 @@ class TestAcknowledge:
 
 class TestDecode:
     def test_the_socket_tells_the_fence_and_passes_everything_on(self) -> None:
-        messages = [[b"ABORT_ACK", b"7", b"0.0.1"], [b"7", b"4", b"0"]]
+        messages = [[b"ABORT_ACK", b"7", b"cp-1"], [b"7", b"4", b"0"]]
         inner = SimpleNamespace(recv_multipart=lambda: messages.pop(0), port=5)
         manager = SimpleNamespace(server_socket=inner)
         fences.listen_for_acknowledgements(manager)
         fences.ack_fence().open(7)
         assert manager.server_socket.port == 5
-        assert manager.server_socket.recv_multipart() == [b"ABORT_ACK", b"7", b"0.0.1"]
-        assert not fences.ack_fence().holds(7, ranks=1, address="p")
+        assert manager.server_socket.recv_multipart() == [b"ABORT_ACK", b"7", b"cp-1"]
+        assert not fences.ack_fence().holds(7, ranks=1)
         assert manager.server_socket.recv_multipart() == [b"7", b"4", b"0"]
 
     def receiver(self, **other: object) -> SimpleNamespace:
@@ -219,9 +238,9 @@ class TestDecode:
         assert one.abort_notified
         fence = fences.ack_fence()
         for _ in range(2):
-            fence.acknowledge(7, sender="0.0.0")
+            fence.acknowledge(7, sender="cp-0")
         assert self.poll(one, states.Failed) == states.Transferring
-        fence.acknowledge(7, sender="0.0.1")
+        fence.acknowledge(7, sender="cp-1")
         assert self.poll(one, states.Failed) == states.Failed
         assert self.poll(one, states.Failed) == states.Failed, "once released, it stays so"
         assert one.told == ["abort"]
@@ -232,16 +251,23 @@ class TestDecode:
         one._send_abort_notification()  # the engine's abort()
         one.abort_notified = True
         for rank in range(2):
-            fences.ack_fence().acknowledge(7, sender=f"0.0.{rank}")
+            fences.ack_fence().acknowledge(7, sender=f"cp-{rank}")
         assert self.poll(one, states.Failed) == states.Failed
         assert one.told == ["abort"]
 
     @pytest.mark.usefixtures("engine")
-    def test_a_dead_prefill_is_not_waited_for(self) -> None:
-        states, one = fences.kv_poll(), self.receiver()
-        assert self.poll(one, states.Failed) == states.Transferring
-        fences.release_from_the_dead(None, SimpleNamespace(), "p:1")
-        assert self.poll(one, states.Failed) == states.Failed
+    def test_ranks_whose_port_is_closed_are_not_waited_for(self) -> None:
+        """The prefill's server does not answer: one rank is gone, the other lives and may write."""
+        with socket.create_server(("127.0.0.1", 0)) as living, socket.create_server(("127.0.0.1", 0)) as dead:
+            ports = [one.getsockname()[1] for one in (living, dead)]
+            dead.close()
+            infos = [{"rank_ip": "127.0.0.1", "rank_port": port} for port in ports]
+            states, one = fences.kv_poll(), self.receiver(bootstrap_infos=infos)
+            assert self.poll(one, states.Failed) == states.Transferring
+            fences.release_from_the_dead(None, SimpleNamespace(), "p:1")
+            assert self.poll(one, states.Failed) == states.Transferring, "the living rank may write"
+            living.close()
+            assert self.poll(one, states.Failed) == states.Failed
 
     @pytest.mark.usefixtures("engine")
     @pytest.mark.parametrize("never_asked", [{"init_time": None}, {"bootstrap_infos": []}])
@@ -249,7 +275,7 @@ class TestDecode:
         states, one = fences.kv_poll(), self.receiver(**never_asked)
         assert self.poll(one, states.Failed) == states.Failed
         assert one.told == []
-        assert not fences.ack_fence().holds(7, ranks=2, address="p:1")
+        assert not fences.ack_fence().holds(7, ranks=2)
 
     @pytest.mark.usefixtures("engine")
     def test_rooms_that_go_well_are_left_alone(self) -> None:
@@ -263,4 +289,46 @@ class TestDecode:
         fences.listen_for_acknowledgements(manager)
         fences.ack_fence().open(7)
         assert manager.server_socket.recv_multipart() == [b"ABORT_ACK", b"7"]
-        assert fences.ack_fence().holds(7, ranks=1, address="p")
+        assert fences.ack_fence().holds(7, ranks=1)
+
+
+class TestChunkedAbort:
+    def scheduler(self, mode: str) -> SimpleNamespace:
+        aborted: list[str] = []
+        req = SimpleNamespace(
+            time_stats=SimpleNamespace(trace_ctx=SimpleNamespace(abort=lambda **_: None)),
+            to_finish="x",
+            pending_bootstrap=True,
+            disagg_kv_sender=SimpleNamespace(abort=lambda: aborted.append("abort")),
+            finished_reason=None,
+        )
+        return SimpleNamespace(
+            _pending_chunked_abort_req=req,
+            chunked_req=req,
+            disaggregation_mode=SimpleNamespace(value=mode),
+            disagg_prefill_inflight_queue=[],
+            aborted=aborted,
+        )
+
+    @pytest.mark.usefixtures("engine")
+    def test_it_joins_the_requests_in_transfer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from sglang.srt.disaggregation import utils
+
+        monkeypatch.setattr(utils, "prepare_abort", lambda req, message: None)
+        scheduler, called = self.scheduler("prefill"), []
+        req = scheduler.chunked_req
+        fences.abort_chunked_behind_fence(called.append, scheduler)
+        assert called == [], "stock would release the pages at once"
+        assert scheduler.disagg_prefill_inflight_queue == [req]
+        assert scheduler.aborted == ["abort"]
+        assert scheduler.chunked_req is None
+        assert scheduler._pending_chunked_abort_req is None
+        assert req.skip_radix_cache_insert
+        assert not req.pending_bootstrap
+
+    def test_elsewhere_stock_does_it(self) -> None:
+        scheduler, called = self.scheduler("null"), []
+        fences.abort_chunked_behind_fence(called.append, scheduler)
+        scheduler.chunked_req = None
+        fences.abort_chunked_behind_fence(called.append, scheduler)
+        assert called == [scheduler, scheduler]

@@ -12,6 +12,7 @@ import torch
 from tests.unit.engine.conftest import Place
 
 from plait.contract.layouts import KvDtype, Layout, Role, Split
+from plait.contract.violation import ContractError
 from plait.engine import identity, state
 from plait.model.shape import TinyShape, config_json
 
@@ -25,6 +26,7 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simpl
     (tmp_path / "config.json").write_text(json.dumps(config_json(TinyShape())))
     given = SimpleNamespace(
         model_path=str(tmp_path),
+        revision=None,
         disaggregation_mode="prefill",
         disaggregation_transfer_backend="mooncake_tcp",
     )
@@ -54,6 +56,26 @@ def test_the_wire_contract_is_of_model_dtype_and_transport() -> None:
     assert str(contract.transfer_backend) == "mooncake_tcp"
     assert identity.wire_hash() == contract.hash
     assert identity.wire_contract() is contract
+
+
+def test_a_model_of_the_hub_has_the_contract_of_the_config_at_its_revision(
+    arguments: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    local = identity.wire_hash()
+    snapshot = tmp_path / "hub" / "models--lab--tiny" / "snapshots" / ("c" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text((tmp_path / "config.json").read_text())
+    arguments.model_path, arguments.revision = "lab/tiny", "c" * 40
+    forget()
+    assert identity.wire_hash() == local
+    arguments.revision = "d" * 40
+    forget()
+    with pytest.raises(ContractError, match="--model-path = 'lab/tiny': cannot be resolved"):
+        identity.wire_contract()
 
 
 @pytest.mark.usefixtures("arguments")

@@ -93,6 +93,8 @@ class TestWhenIdle:
         assert runs() == 1
         assert runs() == 1, "nothing has moved"
         engine_of_pages.tree = [*engine_of_pages.tree, *engine_of_pages.take(1)]
+        assert runs() == 1, "not right after the last one: a request may be waiting"
+        now[0] += integrity._IDLE_AT_MOST_EVERY_S
         assert runs() == 2
         now[0] += integrity._IDLE_EVERY_S - 0.1
         assert runs() == 2
@@ -109,9 +111,9 @@ class TestWhenIdle:
         self, engine_of_pages: Engine, monkeypatch: pytest.MonkeyPatch, idle: bool
     ) -> None:
         scheduler = SimpleNamespace(is_fully_idle=lambda: idle)
-        integrity.check_when_idle(None, scheduler)  # no check yet
+        integrity.check_when_idle(scheduler)  # no check yet
         monkeypatch.setattr(state, "integrity", engine_of_pages.check)
-        integrity.check_when_idle(None, scheduler)
+        integrity.check_when_idle(scheduler)
         assert engine_of_pages.check.counts().runs == int(idle)
 
 

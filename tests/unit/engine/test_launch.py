@@ -109,6 +109,23 @@ def test_a_gpu_launch_brings_no_cpu_repairs(model: Path) -> None:
         assert "TRITON_INTERPRET" not in launch.env
 
 
+def test_only_decode_on_a_gpu_keeps_graphs_and_overlap(model: Path) -> None:
+    eager = {"--disable-cuda-graph", "--disable-overlap-schedule"}
+    for launch in (prefill(model), prefill(model, cpu=False), decode(model)):
+        assert eager <= set(launch.argv)
+    assert eager.isdisjoint(decode(model, cpu=False).argv)
+
+
+def test_a_pool_that_is_left_to_the_engine_has_no_flag(model: Path) -> None:
+    for launch in (
+        prefill(model, max_total_tokens=None, cpu=False),
+        decode(model, max_total_tokens=None, cpu=False),
+    ):
+        assert "--max-total-tokens" not in launch.argv
+        assert "None" not in launch.argv
+        assert refusals(launch) == []
+
+
 def test_a_launch_that_plait_refuses_is_seen(model: Path) -> None:
     [refusal] = refusals(prefill(model, max_total_tokens=8191))
     assert "max_total_tokens" in refusal

@@ -78,11 +78,10 @@ class TestHandshake:
         fence = AckFence(timeout_s=9)
         monkeypatch.setattr(fences, "_ack_fence", fence)
         fence.lose("p:1")
-        fence.open(7)
         assert transfer.refuse_other_contract(lambda *_: False, Manager(), "p:1") is False
-        assert not fence.holds(7, ranks=1, address="p:1")
+        assert fence.lost("p:1")
         assert transfer.refuse_other_contract(lambda *_: True, Manager(), "p:1") is True
-        assert fence.holds(7, ranks=1, address="p:1")
+        assert not fence.lost("p:1")
 
 
 class TestSend:

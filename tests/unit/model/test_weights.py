@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from plait.model.shape import TinyShape, config_json
@@ -37,20 +38,32 @@ def test_projection_shapes_follow_the_config() -> None:
     assert last.shape == (config["moe_intermediate_size"], config["hidden_size"])
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_what_the_cache_holds_decides_the_output(tmp_path: Path) -> None:
-    """In an independent implementation, other tokens 100 positions back change the next-token odds."""
-    from transformers import AutoModelForCausalLM
+_ODDS = """
+import sys
+import torch
+from transformers import AutoModelForCausalLM
 
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+draw = torch.Generator().manual_seed(1)
+ids = torch.randint(4, 512, (1, 200), generator=draw)
+changed = ids.clone()
+changed[0, :64] = torch.randint(4, 512, (64,), generator=draw)
+with torch.no_grad():
+    before, after = (model(batch).logits[0, 164:].log_softmax(-1) for batch in (ids, changed))
+assert ((before - after).abs().amax(-1) > 1.0).all(), "other tokens 100 positions back change nothing"
+# Greedy choices must be clear enough to compare: the best logit stands out from the mass.
+assert ((before.amax(-1) - before.median(-1).values) > 5.0).all(), "no choice is clear"
+"""
+
+
+def test_what_the_cache_holds_decides_the_output(tmp_path: Path) -> None:
+    """In an independent implementation, other tokens 100 positions back change the next-token odds.
+
+    In a process of its own: the engine, once imported by another test, patches that implementation.
+    """
     folder = tmp_path / "tiny"
     write_tiny(folder, TinyShape())
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    draw = torch.Generator().manual_seed(1)
-    ids = torch.randint(4, 512, (1, 200), generator=draw)
-    changed = ids.clone()
-    changed[0, :64] = torch.randint(4, 512, (64,), generator=draw)
-    with torch.no_grad():
-        before, after = (model(batch).logits[0, 164:].log_softmax(-1) for batch in (ids, changed))
-    assert ((before - after).abs().amax(-1) > 1.0).all()
-    # Greedy choices must be clear enough to compare: the best logit stands out from the mass.
-    assert ((before.amax(-1) - before.median(-1).values) > 5.0).all()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _ODDS, str(folder)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
