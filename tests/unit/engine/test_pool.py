@@ -217,7 +217,9 @@ class TestSizes:
             seen.append((available, page))
             return "sizes"
 
-        scratch, reserved = 2 * (640 + 64) * 25, 50 * 128
+        # Two dense slots, what an exchange receives, and this rank's half of what it packs.
+        slot, reserved = (640 + 64) * 25, 50 * 128
+        scratch = 3 * slot + slot // 2
         assert pool.pool_sizes(original, configurator, 1_000_000, 64) == "sizes"
         assert seen == [(1_000_000 - scratch - reserved, 128)]
         with pytest.raises(RuntimeError, match=r"no memory is left for the KV pool.*PLAIT_SCRATCH_TOKENS"):
