@@ -16,6 +16,15 @@ class Constraint(NamedTuple):
     fix: str
 
 
+class Together(NamedTuple):
+    """A constraint on `field` that counts only while the field `other` holds `at`."""
+
+    field: str
+    other: str
+    at: object
+    rule: Constraint
+
+
 def one_of(*values: object, reason: str) -> Constraint:
     """Exactly these values. None stands for: left to the engine."""
     named = [str(value) for value in values if value is not None]
@@ -110,7 +119,39 @@ RESOLVED: dict[str, Constraint] = {
 }
 """What must hold on both sides once the engine has filled in its own choices."""
 
+RESOLVED_TOGETHER = (
+    Together(
+        "dsa_prefill_backend",
+        "kv_cache_dtype",
+        "fp8_e4m3",
+        Constraint(
+            lambda value: value == "flashmla_kv",
+            "the engine resolved to an FP8 KV cache, whose dense views only flashmla_kv has been shown to read",
+            "--dsa-prefill-backend flashmla_kv",
+        ),
+    ),
+)
+"""As RESOLVED, where one field decides what another may hold."""
+
 CONSTRAINTS: dict[Role, dict[str, Constraint]] = {
     Role.PREFILL: _BOTH | _PREFILL,
     Role.DECODE: _BOTH | _DECODE,
 }
+
+TOGETHER: dict[Role, tuple[Together, ...]] = {
+    Role.PREFILL: (
+        Together(
+            "dsa_prefill_backend",
+            "kv_cache_dtype",
+            "fp8_e4m3",
+            Constraint(
+                lambda value: value != "flashmla_sparse",
+                "without a prefix this kernel attends over the gathered FP8 chunk itself, not over Plait's "
+                "dense view",
+                "--dsa-prefill-backend flashmla_kv",
+            ),
+        ),
+    ),
+    Role.DECODE: (),
+}
+"""As CONSTRAINTS, where one field decides what another may hold."""

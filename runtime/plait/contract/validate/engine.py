@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from plait.contract.capacity import pool_unit
 from plait.contract.layouts import PAGE_SIZE, Layout, Role
 from plait.contract.settings import Settings
 from plait.contract.shape import ModelShape
 from plait.contract.validate.allowed import ALLOWED
-from plait.contract.validate.constraints import CONSTRAINTS, RESOLVED, Constraint
+from plait.contract.validate.constraints import (
+    CONSTRAINTS,
+    RESOLVED,
+    RESOLVED_TOGETHER,
+    TOGETHER,
+    Constraint,
+    Together,
+)
 from plait.contract.validate.engine_args import KNOWN_VERSIONS, EngineArgs, Option, engine_args
 from plait.contract.validate.environment import validate_environment
 from plait.contract.validate.features import feature_of
@@ -56,6 +63,7 @@ def validate_engine(
     rules = Role.DECODE if role is Role.DECODE else Role.PREFILL
     version = engine_version if engine_version in KNOWN_VERSIONS else KNOWN_VERSIONS[-1]
     found += _fields(args, table=engine_args(version), rules=rules, path=path, layout=settings.layout)
+    found += _together(args, TOGETHER[rules], path=path)
     if rules is Role.PREFILL:
         found += _group(args, path=path)
     found += _scratch(args, settings=settings, path=path)
@@ -66,11 +74,12 @@ def validate_engine(
 
 def validate_resolved(args: Mapping[str, object], *, path: str = "args") -> list[Violation]:
     """Violations in what the engine itself made of its arguments, once it has filled in its own choices."""
-    return [
+    alone = [
         _refusal(path, field, args.get(field), rule)
         for field, rule in RESOLVED.items()
         if not rule.allows(args.get(field))
     ]
+    return alone + _together(args, RESOLVED_TOGETHER, path=path)
 
 
 def _layout_for_role(settings: Settings, role: Role) -> Iterator[Violation]:
@@ -118,6 +127,14 @@ def _fields(
                 yield Violation(f"{path}.{field}", value, wrong, f"see the engine's help for {field}")
         else:
             yield _not_shown(path, field, value, default, layout)
+
+
+def _together(args: Mapping[str, object], rules: Sequence[Together], *, path: str) -> list[Violation]:
+    return [
+        _refusal(path, each.field, args.get(each.field), each.rule)
+        for each in rules
+        if args.get(each.other) == each.at and not each.rule.allows(args.get(each.field))
+    ]
 
 
 _GROUP_FIELDS = ("tp_size", "attn_cp_size")

@@ -1,7 +1,13 @@
 import pytest
 
 from plait.contract.layouts import Role
-from plait.contract.validate.constraints import CONSTRAINTS, RESOLVED, one_of
+from plait.contract.validate.constraints import (
+    CONSTRAINTS,
+    RESOLVED,
+    RESOLVED_TOGETHER,
+    TOGETHER,
+    one_of,
+)
 from plait.contract.validate.engine_args import engine_args
 
 
@@ -9,6 +15,14 @@ def test_constrained_fields_exist() -> None:
     for rules in (*CONSTRAINTS.values(), RESOLVED):
         assert set(rules) <= set(engine_args().fields)
         assert all(rule.reason and rule.fix for rule in rules.values())
+
+
+def test_fields_that_decide_over_each_other_exist() -> None:
+    fields = engine_args().fields
+    for each in (*TOGETHER[Role.PREFILL], *TOGETHER[Role.DECODE], *RESOLVED_TOGETHER):
+        assert {each.field, each.other} <= set(fields)
+        assert each.rule.reason
+        assert each.rule.fix
 
 
 def test_one_of_keeps_types_apart() -> None:

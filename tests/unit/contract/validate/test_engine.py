@@ -230,6 +230,28 @@ def test_free_fields_still_have_a_type(field: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
+def test_a_pool_may_be_left_to_the_engine(role: Role) -> None:
+    assert refused(role, max_total_tokens=None) == []
+    base = DECODE if role is Role.DECODE else PREFILL
+    unsaid = {field: value for field, value in base.items() if field != "max_total_tokens"}
+    layout = Layout.PLAIN if role is Role.DECODE else Layout.SHARED
+    given = {"role": role, "settings": Settings(layout=layout), "shape": GLM, "engine_version": "0.5.17"}
+    assert validate_engine(args=unsaid, **given) == []
+
+
+def test_flashmla_sparse_does_not_prefill_an_fp8_cache() -> None:
+    fp8 = {"kv_cache_dtype": "fp8_e4m3"}
+    [violation] = check(args={**fp8, "dsa_prefill_backend": "flashmla_sparse"})
+    assert (violation.field, violation.value) == ("args.dsa_prefill_backend", "flashmla_sparse")
+    assert "dense view" in violation.reason
+    assert violation.fix == "--dsa-prefill-backend flashmla_kv"
+    assert refused(**fp8, dsa_prefill_backend="tilelang") == ["args.dsa_prefill_backend"]
+    assert refused(**fp8, dsa_prefill_backend="flashmla_kv") == refused(**fp8) == []
+    assert refused(kv_cache_dtype="bfloat16", dsa_prefill_backend="flashmla_sparse") == []
+    assert refused(Role.DECODE, **fp8, dsa_prefill_backend="flashmla_sparse") == []
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
 def test_every_other_field_must_stay_at_its_default(role: Role) -> None:
     table = engine_args()
     open_ = ALLOWED[role] | set(CONSTRAINTS[role]) | {"max_total_tokens", "tp_size", "attn_cp_size"}
@@ -274,3 +296,22 @@ def test_what_the_engine_made_of_its_arguments() -> None:
     assert validate_resolved({"page_size": 64, "attention_backend": "dsa"}) == []
     found = validate_resolved({"page_size": None, "attention_backend": "triton"})
     assert [v.field for v in found] == ["args.page_size", "args.attention_backend"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "bad"),
+    [
+        ("fp8_e4m3", "flashmla_kv", False),
+        ("fp8_e4m3", "flashmla_sparse", True),
+        ("fp8_e4m3", "trtllm", True),
+        ("fp8_e4m3", None, True),
+        ("bfloat16", "flashmla_sparse", False),
+        ("bfloat16", None, False),
+    ],
+)
+def test_an_fp8_cache_is_read_by_flashmla_kv_whoever_chose_it(
+    dtype: str, kernel: str | None, bad: bool
+) -> None:
+    sound = {"page_size": 64, "attention_backend": "dsa"}
+    found = validate_resolved({**sound, "kv_cache_dtype": dtype, "dsa_prefill_backend": kernel})
+    assert [(v.field, v.value) for v in found] == ([("args.dsa_prefill_backend", kernel)] if bad else [])
