@@ -21,13 +21,14 @@ CPU_FLAGS = (
 _COMMON_FLAGS = (
     "--attention-backend", "dsa",
     "--page-size", "64",
-    "--disable-cuda-graph",
-    "--disable-overlap-schedule",
     "--skip-server-warmup",
     "--sleep-on-idle",
     # The status is polled several times a second: an access line for each would bury what matters.
     "--log-level-http", "warning",
 )  # fmt: skip
+# On prefill neither graphs nor overlap are shown with page owners; on a CPU there is nothing to capture, and
+# no stream to overlap with.
+_EAGER_FLAGS = ("--disable-cuda-graph", "--disable-overlap-schedule")
 
 
 class EngineLaunch(NamedTuple):
@@ -47,7 +48,7 @@ def prefill_launch(
     layout: str,
     split: str,
     chunk: int,
-    max_total_tokens: int,
+    max_total_tokens: int | None,
     context_length: int,
     state_dir: Path,
     transfer: str = "mooncake_tcp",
@@ -55,10 +56,14 @@ def prefill_launch(
     extra: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> EngineLaunch:
-    """A context-parallel prefill engine of `cp` ranks that chunks prompts by `chunk` tokens."""
+    """A context-parallel prefill engine of `cp` ranks that chunks prompts by `chunk` tokens.
+
+    `max_total_tokens` None: the engine makes its KV pool as large as the memory allows.
+    """
     flags = [
         *_base(model=model, host=host, port=port, context_length=context_length, cpu=cpu),
-        "--max-total-tokens", str(max_total_tokens),
+        *_EAGER_FLAGS,
+        *_pool(max_total_tokens),
         "--chunked-prefill-size", str(chunk),
         "--disaggregation-mode", "prefill",
         "--disaggregation-transfer-backend", transfer,
@@ -85,7 +90,7 @@ def decode_launch(
     host: str,
     port: int,
     index: int,
-    max_total_tokens: int,
+    max_total_tokens: int | None,
     context_length: int,
     state_dir: Path,
     transfer: str = "mooncake_tcp",
@@ -93,11 +98,16 @@ def decode_launch(
     extra: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> EngineLaunch:
-    """Decode engine number `index`: not context-parallel, plain full pages."""
+    """Decode engine number `index`: not context-parallel, plain full pages.
+
+    `max_total_tokens` None: the engine makes its KV pool as large as the memory allows. On GPUs decode keeps
+    the engine's own CUDA graphs and overlap scheduler.
+    """
     del index  # ports and folders already tell the instances apart
     flags = [
         *_base(model=model, host=host, port=port, context_length=context_length, cpu=cpu),
-        "--max-total-tokens", str(max_total_tokens),
+        *(_EAGER_FLAGS if cpu else ()),
+        *_pool(max_total_tokens),
         "--disaggregation-mode", "decode",
         "--disaggregation-transfer-backend", transfer,
         *extra,
@@ -121,6 +131,10 @@ def _base(*, model: Path, host: str, port: int, context_length: int, cpu: bool) 
         *_COMMON_FLAGS,
         *(CPU_FLAGS if cpu else ()),
     ]  # fmt: skip
+
+
+def _pool(tokens: int | None) -> list[str]:
+    return [] if tokens is None else ["--max-total-tokens", str(tokens)]
 
 
 def _argv(flags: Sequence[str]) -> list[str]:

@@ -41,8 +41,8 @@ def resolve(
     decode_args: Sequence[str],
     folder: Path,
 ) -> StackOptions:
-    """Complete options. None means: the model's own length; a pool of two such requests; CPU where there
-    is no CUDA device.
+    """Complete options. None means: the model's own length; a pool of two such requests on CPU, and as
+    large as the memory allows on GPUs; CPU where there is no CUDA device.
 
     Raises ContractError with every violation: of the model's config.json, or of the options.
     """
@@ -75,9 +75,11 @@ def resolve(
         )
     if bad:
         raise ContractError(bad)
-    unit = pool_unit(cp)
-    pool = -(-2 * context_length // unit) * unit if max_total_tokens is None else max_total_tokens
-    pages_of_pool(pool, ranks=cp, field="--max-total-tokens")
+    pool = max_total_tokens
+    if pool is None and on_cpu:
+        pool = _whole(2 * context_length, unit=pool_unit(cp))
+    if pool is not None:
+        pages_of_pool(pool, ranks=cp, field="--max-total-tokens")
     return StackOptions(
         model=model,
         cp=cp,
@@ -87,7 +89,7 @@ def resolve(
         chunk=chunk,
         context_length=context_length,
         max_total_tokens=pool,
-        decode_max_total_tokens=-(-2 * context_length // PAGE_SIZE) * PAGE_SIZE,
+        decode_max_total_tokens=_whole(2 * context_length, unit=PAGE_SIZE) if on_cpu else None,
         cpu=on_cpu,
         devices=() if on_cpu else tuple(devices),
         host=host,
@@ -95,6 +97,11 @@ def resolve(
         decode_args=tuple(decode_args),
         folder=folder,
     )
+
+
+def _whole(tokens: int, *, unit: int) -> int:
+    """`tokens`, rounded up to whole units."""
+    return -(-tokens // unit) * unit
 
 
 def _choice(field: str, value: str, known: Sequence[str]) -> list[Violation]:

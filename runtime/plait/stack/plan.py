@@ -26,8 +26,8 @@ class StackOptions:
     """What the user asked for.
 
     `chunk`: tokens per prefill chunk; `max_total_tokens`: logical KV tokens of the prefill group;
-    `decode_max_total_tokens`: of each decode engine; `host`: what the router listens on (engines listen on
-    loopback); `prefill_args`, `decode_args`: further engine flags;
+    `decode_max_total_tokens`: of each decode engine (None: as many as its memory holds); `host`: what the
+    router listens on (engines listen on loopback); `prefill_args`, `decode_args`: further engine flags;
     `folder`: of this run (logs, rank status); `devices`: CUDA devices to share out, in order (none on CPU).
     """
 
@@ -38,8 +38,8 @@ class StackOptions:
     split: str
     chunk: int
     context_length: int
-    max_total_tokens: int
-    decode_max_total_tokens: int
+    max_total_tokens: int | None
+    decode_max_total_tokens: int | None
     transfer: str = "mooncake_tcp"
     cpu: bool = True
     host: str = "127.0.0.1"

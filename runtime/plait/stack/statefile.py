@@ -37,7 +37,8 @@ class PrefillState(ProcessState):
 
 
 class StackState(_State):
-    """Body of the state file (JSON)."""
+    """Body of the state file (JSON). `max_total_tokens`: as the prefill group was told; null when its pool
+    is as large as the memory allows."""
 
     version: int = STATE_VERSION
     supervisor: int
@@ -48,7 +49,7 @@ class StackState(_State):
     split: str
     chunk: int
     context_length: int
-    max_total_tokens: int
+    max_total_tokens: int | None
     router: ProcessState
     prefill: list[PrefillState]
     decode: list[ProcessState]

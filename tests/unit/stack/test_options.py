@@ -92,6 +92,15 @@ def test_gpus_must_suffice_for_every_rank_and_engine(model: Path, monkeypatch: p
     assert _resolve(model, cpu=True).devices == ()
 
 
+def test_on_gpus_a_pool_is_only_as_the_user_says(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4")
+    options = _resolve(model, cpu=None)
+    assert (options.max_total_tokens, options.decode_max_total_tokens) == (None, None)
+    options = _resolve(model, cpu=None, max_total_tokens=4096)
+    assert (options.max_total_tokens, options.decode_max_total_tokens) == (4096, None)
+    assert _fields(model, cpu=None, max_total_tokens=4096 + 64) == ["--max-total-tokens"]
+
+
 def test_without_a_device_the_cpu_is_taken(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cuda_devices", list)
     assert _resolve(model, cpu=None).cpu is True

@@ -106,6 +106,12 @@ def test_on_gpus_every_engine_has_its_own_devices() -> None:
     assert visible == ["7,6,5,4", "3", "2", None]
 
 
+def test_pools_without_a_number_are_left_to_the_engines() -> None:
+    options = dataclasses.replace(OPTIONS, cpu=False, max_total_tokens=None, decode_max_total_tokens=None)
+    for child in plan_stack(options, PORTS).children:
+        assert "--max-total-tokens" not in child.argv
+
+
 def test_a_port_too_few_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ports.decode=\(4,\): needs 2 ports"):
         plan_stack(OPTIONS, PORTS._replace(decode=(4,)))

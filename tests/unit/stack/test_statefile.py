@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -24,8 +25,8 @@ class _Running:
         self.keeper = first - 1
 
 
-def _state() -> object:
-    plan = plan_stack(OPTIONS, PORTS)
+def _state(**changes: object) -> object:
+    plan = plan_stack(dataclasses.replace(OPTIONS, **changes), PORTS)  # type: ignore[arg-type]
     children = {spec.name: _Running(spec, 100 * number) for number, spec in enumerate(plan.children, 1)}
     return describe(plan, children)  # type: ignore[arg-type]
 
@@ -51,6 +52,13 @@ def test_what_is_written_is_read_and_nothing_else_is_left(tmp_path: Path) -> Non
     write_state(tmp_path / "state.json", _state())  # type: ignore[arg-type]
     assert read_state(tmp_path / "state.json") == _state()
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_pool_that_was_left_to_the_engine_is_null(tmp_path: Path) -> None:
+    state = _state(max_total_tokens=None)
+    write_state(tmp_path / "state.json", state)  # type: ignore[arg-type]
+    assert json.loads((tmp_path / "state.json").read_text())["max_total_tokens"] is None
+    assert read_state(tmp_path / "state.json") == state
 
 
 def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
