@@ -35,12 +35,13 @@ def refuse_arguments(args: Mapping[str, object]) -> None:
     """The same check over ServerArgs fields as the user gave them, inside the engine's own process."""
     shape: ModelShape | None = None
     found: list[Violation] = []
-    model = Path(str(args.get("model_path", "")))
-    if model.exists():
-        try:
-            shape = ModelShape.from_path(model)
-        except ContractError as error:
-            found += error.violations
+    revision = args.get("revision")
+    try:
+        shape = model_shape(
+            str(args.get("model_path", "")), revision=None if revision is None else str(revision)
+        )
+    except ContractError as error:
+        found += error.violations
     found += validate_engine(
         role=role_of(args),
         settings=state.settings,
@@ -50,6 +51,30 @@ def refuse_arguments(args: Mapping[str, object]) -> None:
         environ=os.environ,
     )
     _stop_on(found)
+
+
+def model_shape(model_path: str, *, revision: str | None) -> ModelShape:
+    """Shape of the model that --model-path names: a local path, or a hub id at `revision`.
+
+    Only inside the engine's own process: a hub id is looked up as the engine itself does it, in the local
+    cache and then, unless that is offline, at the hub. Raises ContractError when there is no config.json to
+    be had, or it is malformed.
+    """
+    if model_path and Path(model_path).exists():
+        return ModelShape.from_path(model_path)
+    # Costs seconds, and the check before torch must not pay them.
+    from transformers.utils import cached_file
+
+    why = "it is neither a local path nor a hub id with a config.json"
+    try:
+        file = cached_file(model_path, "config.json", revision=revision)
+    except Exception as error:  # whatever kept it from us (network, rights, cache), the user must hear of it
+        file, why = None, " ".join(str(error).split())
+    if file is None:
+        at = "" if revision is None else f" at revision {revision!r}"
+        fix = "a model's local folder, or a hub id whose config.json is in the local cache or can be fetched"
+        raise ContractError([Violation("--model-path", model_path, f"cannot be resolved{at}: {why}", fix)])
+    return ModelShape.from_path(file)
 
 
 def refuse_resolved(args: Mapping[str, object]) -> None:

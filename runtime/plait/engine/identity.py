@@ -12,8 +12,8 @@ import torch
 import plait
 from plait.contract.kv import GroupContract, WireContract, transfer_backend
 from plait.contract.layouts import KvDtype, Role
-from plait.contract.shape import ModelShape
 from plait.engine import state
+from plait.engine.check import model_shape
 
 _DTYPES = {
     torch.float8_e4m3fn: KvDtype.FP8_E4M3,
@@ -41,7 +41,7 @@ def wire_contract() -> WireContract:
             "(--kv-cache-dtype)"
         )
     return WireContract.of(
-        ModelShape.from_path(arguments.model_path),
+        model_shape(arguments.model_path, revision=arguments.revision),
         kv_dtype=_DTYPES[dtype],
         transfer_backend=transfer_backend(arguments.disaggregation_transfer_backend, os.environ),
     )
