@@ -126,7 +126,7 @@ RESOLVED_TOGETHER = (
         "fp8_e4m3",
         Constraint(
             lambda value: value == "flashmla_kv",
-            "the engine resolved to an FP8 KV cache, whose dense views only flashmla_kv has been shown to read",
+            "the engine resolved to an FP8 KV cache, and only flashmla_kv has been shown on its dense views",
             "--dsa-prefill-backend flashmla_kv",
         ),
     ),
