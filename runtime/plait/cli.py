@@ -74,7 +74,10 @@ def up(
         int | None, typer.Option(help="Longest request in tokens (default: the model's).")
     ] = None,
     max_total_tokens: Annotated[
-        int | None, typer.Option(help="KV tokens of the prefill group (default: two longest requests).")
+        int | None,
+        typer.Option(
+            help="KV tokens of the prefill group (default: what memory holds; on a CPU two longest requests)."
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address that the router listens on; engines stay on loopback.")

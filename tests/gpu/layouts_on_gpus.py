@@ -30,7 +30,7 @@ from plait.model.write import write_tiny
 FAKE_DECODE_HOST = "2.2.2.2"
 START_WITHIN_S = 240.0
 FIRST_ANSWER_WITHIN_S = 200.0
-LENGTHS = (128, 129, 191, 192, 300, 640, 1000, 2048, 2049, 5000, 9000)
+LENGTHS = (1, 5, 63, 64, 65, 127, 128, 129, 192, 300, 640, 1000, 2048, 2049, 5000, 9000)
 
 
 class Group(NamedTuple):
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--cp", type=int, default=2)
     parser.add_argument("--chunk", type=int, default=4096)
     parser.add_argument("--split", default="page-interleave")
-    parser.add_argument("--backend", default="flashmla_kv", choices=["flashmla_kv", "flashmla_sparse"])
+    parser.add_argument("--backend", default="flashmla_kv", choices=["flashmla_kv"])
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--checks", action="store_true", help="poison the scratch and check owners")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/plait-gpu"))

@@ -203,7 +203,7 @@ def decode(name: str, *, model: Path, folder: Path) -> Engine:
 
 def stock(name: str, *, model: Path, folder: Path, chunk: int) -> Engine:
     """Stock SGLang at CP 1 on this machine: the plugin's layout is off, only the CPU repairs are in."""
-    from plait.engine.launch import _COMMON_FLAGS, CPU_FLAGS, _environment
+    from plait.engine.launch import _COMMON_FLAGS, _EAGER_FLAGS, CPU_FLAGS, _environment
 
     port = free_port()
     flags = [
@@ -211,6 +211,7 @@ def stock(name: str, *, model: Path, folder: Path, chunk: int) -> Engine:
         *("--context-length", str(CONTEXT), "--max-total-tokens", str(2 * TOKENS)),
         *("--chunked-prefill-size", str(chunk)),
         *_COMMON_FLAGS,
+        *_EAGER_FLAGS,
         *CPU_FLAGS,
         *FLOAT32,
     ]
