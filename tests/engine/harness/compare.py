@@ -23,8 +23,8 @@ class Against(NamedTuple):
     ended: bool
 
 
-def against_stock(stock: Answer, ours: Answer, *, what: str) -> Against:
-    """Top logprobs within TOLERANCE, greedy tokens equal while stock's gap between its two best is clear.
+def against_stock(stock: Answer, ours: Answer, *, what: str, tolerance: float = TOLERANCE) -> Against:
+    """Top logprobs within `tolerance`, greedy tokens equal while stock's gap between its two best is clear.
 
     At a smaller gap another token is no fault, and what follows another token cannot be compared.
     """
@@ -39,7 +39,7 @@ def against_stock(stock: Answer, ours: Answer, *, what: str) -> Against:
                 assert rank > 0, f"{what}, token {step}: stock's best {token} is not among ours {found}"
                 off = max(0.0, found[-1][1] - value)
             worst = max(worst, off)
-            assert off <= TOLERANCE, (
+            assert off <= tolerance, (
                 f"{what}, token {step}: {token} is off by {off:.2e} ({expected}, {found})"
             )
         if expected[0][1] - expected[1][1] <= CLEAR_GAP:
