@@ -27,3 +27,10 @@ def make_model(folder: Path, *, topk: int) -> Path:
     result = CliRunner().invoke(app, ["model", "tiny", str(folder), "--topk", str(topk)])
     assert result.exit_code == 0, result.output
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Engine tests may take minutes on a busy machine, and the first of a folder waits for its engines."""
+    for item in items:
+        if item.get_closest_marker("stack") is not None:
+            item.add_marker(pytest.mark.timeout(900))
