@@ -241,6 +241,6 @@ def poll_receiver_behind_fence(original: Callable[..., Any], self: Any) -> Any:
 
 
 @implements("disaggregation.common.conn.CommonKVManager._handle_node_failure")
-def release_from_the_dead(result: None, self: Any, failed_bootstrap_addr: str) -> None:
+def note_silent_prefill(result: None, self: Any, failed_bootstrap_addr: str) -> None:
     del result, self
     ack_fence().lose(failed_bootstrap_addr)

@@ -145,8 +145,6 @@ def _environment(*, cpu: bool, ranks: int) -> dict[str, str]:
     variables = {
         # The health route would otherwise generate a token, which means a prefill of one.
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
-        # Every rank sends the pages it owns, and decode waits for all of them.
-        "SGLANG_DISAGGREGATION_ALL_CP_RANKS_TRANSFER": "true",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
     }

@@ -430,7 +430,7 @@ TARGETS: tuple[Target, ...] = (
         Kind.AFTER,
         "self failed_bootstrap_addr",
         _A,
-        "a dead prefill writes no more",
+        "time to look whether a silent prefill's ranks still live",
     ),
     # Records (PLAIT_DEBUG_CHECKS)
     _target(

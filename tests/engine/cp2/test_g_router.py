@@ -149,3 +149,27 @@ def test_room_that_does_not_fit_fails_cleanly(cp2) -> None:
     assert "do not fit" in legs["prefill"].text
     cp2.stack.freed(within_s=2)
     assert len(ask_pair(cp2.shared, cp2.decode, [prompt(100, 2)], new=2)[0].decode.ids) == 2
+
+
+def test_decode_leg_that_fails_ends_prefill_at_once(cp2) -> None:
+    """Decode gives the request up while prefill is between chunks: the client hears of it at once, prefill is
+    aborted by the router, and its pages are free within 2 s."""
+    answers: list[httpx.Response] = []
+    body = {"model": "tiny", "prompt": prompt(3900, 9400), "max_tokens": 8}
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{cp2.stack.router}/v1/completions", json=body, timeout=60))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    deadline = time.time() + 20
+    while not any(rank["running"] for rank in cp2.shared.ranks()):
+        assert time.time() < deadline, "prefill did not begin"
+    assert httpx.post(f"{cp2.decode.url}/abort_request", json={"abort_all": True}, timeout=10).is_success
+    thread.join(timeout=3)
+    assert not thread.is_alive(), "the client waits for a leg that has failed"
+    assert answers[0].status_code >= 400
+    assert answers[0].json()["error"]["message"]
+    cp2.stack.freed(within_s=2)
+    for rank in cp2.shared.account():
+        assert rank["faults"] == []

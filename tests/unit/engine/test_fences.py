@@ -264,7 +264,7 @@ class TestDecode:
             infos = [{"rank_ip": "127.0.0.1", "rank_port": port} for port in ports]
             states, one = fences.kv_poll(), self.receiver(bootstrap_infos=infos)
             assert self.poll(one, states.Failed) == states.Transferring
-            fences.release_from_the_dead(None, SimpleNamespace(), "p:1")
+            fences.note_silent_prefill(None, SimpleNamespace(), "p:1")
             assert self.poll(one, states.Failed) == states.Transferring, "the living rank may write"
             living.close()
             assert self.poll(one, states.Failed) == states.Failed
