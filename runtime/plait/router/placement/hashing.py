@@ -1,0 +1,153 @@
+"""Hashes of a prompt's prefixes, by which requests find the worker that has them cached.
+
+A page of the engines' cache is 64 tokens, here about 256 bytes of text or 64 token ids. The router has no
+tokenizer, so its pages and the engine's do not match one to one: equal hashes mean equal text, and that
+the engine then finds equal tokens is certain; how many is an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+from xxhash import xxh3_64_intdigest
+
+from plait.router.body import Route
+
+PAGE_TOKENS = 64
+PAGE_BYTES = 256
+# A block is what gets a hash: a page, beyond the first pages several, which bounds the cost of long prompts.
+_FINE = 64
+_COARSE = 16
+# How much of a prompt without messages decides its home.
+ANCHOR_PAGES = 16
+
+# Fields under which the engine keeps separate caches, beside the model: equal prompts share nothing then.
+_CACHE_FIELDS = ("lora_path", "extra_key", "cache_salt")
+_MASK = (1 << 64) - 1
+_PROMPT_FIELDS = {Route.COMPLETIONS: ("prompt",), Route.GENERATE: ("text", "input_ids")}
+
+
+class PrefixKeys(NamedTuple):
+    """What placement knows of a prompt.
+
+    `anchor`: 64-bit hash of the part that names the conversation; it does not change as the conversation
+    grows, and decides the home without any state. `blocks`: chain hashes, each of the whole prefix up to
+    the end of its block, ascending; `anchor_depth` of them lie within the anchor's part.
+    """
+
+    anchor: int
+    blocks: tuple[int, ...] = ()
+    anchor_depth: int = 0
+
+
+def pages_in(depth: int) -> int:
+    """Pages in the first `depth` blocks."""
+    return depth if depth <= _FINE else _FINE + (depth - _FINE) * _COARSE
+
+
+def prefix_keys(fields: Mapping[str, Any], route: Route, *, body: bytes) -> PrefixKeys:
+    """Keys of a request: its parsed `fields`, and its `body` as it came.
+
+    Of a batch, the first prompt's. Anything that is no prompt (embeddings, wrong types: the engine will say
+    so) has no blocks and the body's hash as its anchor; nothing raises.
+    """
+    seed = _salt(fields)
+    if route is Route.CHAT:
+        keys = _chat(fields, seed)
+    else:
+        keys = None
+        for name in _PROMPT_FIELDS[route]:
+            if (prompt := fields.get(name)) is not None:
+                keys = _prompt(prompt, seed)
+                break
+    return keys or PrefixKeys(xxh3_64_intdigest(body, seed))
+
+
+def _salt(fields: Mapping[str, Any]) -> int:
+    model = fields.get("model")
+    seed = xxh3_64_intdigest(model.encode("utf-8", "surrogatepass")) if isinstance(model, str) else 0
+    for name in _CACHE_FIELDS:
+        value = fields.get(name)
+        if isinstance(value, list):
+            value = value[0] if value else None
+        if isinstance(value, str):
+            # The field's name too: the same value in another field is another cache.
+            seed = xxh3_64_intdigest(f"{name}={value}".encode("utf-8", "surrogatepass"), seed)
+    return seed
+
+
+def _chat(fields: Mapping[str, Any], seed: int) -> PrefixKeys | None:
+    messages = fields.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return None
+    asked = len(messages)
+    for number, message in enumerate(messages, 1):
+        if isinstance(message, dict) and message.get("role") == "user":
+            asked = number
+            break
+    tools = fields.get("tools")
+    try:
+        # Without the closing bracket: a longer conversation then extends the shorter one's bytes.
+        data = orjson.dumps(messages[:asked] if asked < len(messages) else messages)[:-1]
+        if tools:
+            data = orjson.dumps(tools) + data
+        anchor_end = len(data)
+        if asked < len(messages):
+            # Told in two parts, so that the anchor's end is known without writing anything twice.
+            data = b"".join((data, b",", memoryview(orjson.dumps(messages[asked:]))[1:-1]))
+    except TypeError:  # nested deeper than orjson writes
+        return None
+    return _of_bytes(data, seed, anchor_end)
+
+
+def _prompt(prompt: object, seed: int) -> PrefixKeys | None:
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    if isinstance(prompt, str) and prompt:
+        data = prompt.encode("utf-8", "surrogatepass")
+        return _of_bytes(data, seed, min(len(data), ANCHOR_PAGES * PAGE_BYTES))
+    if isinstance(prompt, list) and prompt:
+        return _of_ids(prompt, seed)
+    return None
+
+
+def _of_bytes(data: bytes, seed: int, anchor_end: int) -> PrefixKeys:
+    return _chain(lambda start, end: data[start:end], len(data), anchor_end, PAGE_BYTES, seed)
+
+
+def _of_ids(ids: list[Any], seed: int) -> PrefixKeys | None:
+    anchor_end = min(len(ids), ANCHOR_PAGES * PAGE_TOKENS)
+    try:
+        # JSON of the ids: a third of the cost of packing them into machine words, and it takes any garbage.
+        return _chain(
+            lambda start, end: orjson.dumps(ids[start:end]), len(ids), anchor_end, PAGE_TOKENS, seed
+        )
+    except TypeError:  # nested deeper than orjson writes
+        return None
+
+
+def _chain(
+    piece: Callable[[int, int], bytes], size: int, anchor_end: int, page: int, seed: int
+) -> PrefixKeys:
+    """Keys of a prompt of `size` units, `page` of them a page, of which `piece(start, end)` gives the bytes.
+
+    Each block's hash is seeded by the one before, so that it stands for the whole prefix.
+    """
+    digest = xxh3_64_intdigest
+    blocks: list[int] = []
+    anchor = anchor_depth = start = 0
+    hashed, chain, step, end = False, seed, page, page
+    while True:
+        if end > anchor_end and not hashed:
+            # Under the inverse seed: else the anchor of a short prompt would be a longer one's first block.
+            anchor, anchor_depth = digest(piece(start, anchor_end), chain ^ _MASK), len(blocks)
+            hashed = True
+        if end > size:
+            return PrefixKeys(anchor, tuple(blocks), anchor_depth)
+        chain = digest(piece(start, end), chain)
+        blocks.append(chain)
+        if len(blocks) == _FINE:
+            step = page * _COARSE
+        start, end = end, end + step
