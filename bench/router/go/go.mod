@@ -1,0 +1,3 @@
+module routerbench
+
+go 1.26

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"routerbench/internal/prefixcache"
+)
+
+// prefillModel is how prefill engines spend their time: each has a cache of prefixes, and computes one
+// prompt after the other, at so many tokens a second for those that its cache does not hold.
+type prefillModel struct {
+	perSecond float64 // 0: no model, prompts take no time
+	pages     int     // of each cache
+
+	lock    sync.Mutex
+	caches  []*prefixcache.Cache
+	queues  []chan job
+	figures PrefixFigures
+}
+
+type job struct {
+	keys    []uint64
+	tokens  int
+	done    chan struct{}
+	arrived time.Time
+}
+
+// PrefixFigures is what placement was worth. Requests of which no cache held a page have no owner; an owner
+// holds the longest prefix of all caches, and there may be several.
+type PrefixFigures struct {
+	Tokens        int       `json:"tokens"`
+	HitTokens     int       `json:"hit_tokens"`
+	Owned         int       `json:"owned"`
+	OwnerHits     int       `json:"owner_hits"`
+	Requests      []int     `json:"requests"`
+	Computed      []int     `json:"computed_tokens"`
+	QueuedSeconds []float64 `json:"queued_seconds"`
+}
+
+func newPrefillModel(engines, pages int, perSecond float64) *prefillModel {
+	model := &prefillModel{perSecond: perSecond, pages: pages, queues: make([]chan job, engines)}
+	model.reset()
+	if perSecond > 0 {
+		for i := range model.queues {
+			model.queues[i] = make(chan job, 65536)
+			go model.compute(i)
+		}
+	}
+	return model
+}
+
+// reset empties caches and figures; to be called while no request is under way.
+func (m *prefillModel) reset() {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	n := len(m.queues)
+	m.caches = make([]*prefixcache.Cache, n)
+	for i := range m.caches {
+		m.caches[i] = prefixcache.New(m.pages)
+	}
+	m.figures = PrefixFigures{
+		Requests: make([]int, n), Computed: make([]int, n), QueuedSeconds: make([]float64, n),
+	}
+}
+
+// run returns when engine has computed the prompt of body.
+func (m *prefillModel) run(engine int, body []byte) error {
+	text, err := prompt(body)
+	if err != nil {
+		return fmt.Errorf("the body is no JSON: %w", err)
+	}
+	work := job{
+		keys:    prefixcache.Keys(text),
+		tokens:  len(text) / prefixcache.BytesPerToken,
+		done:    make(chan struct{}),
+		arrived: time.Now(),
+	}
+	m.lock.Lock()
+	m.figures.Requests[engine]++
+	best := 0
+	for _, cache := range m.caches {
+		best = max(best, cache.Match(work.keys))
+	}
+	if best > 0 {
+		m.figures.Owned++
+		if m.caches[engine].Match(work.keys) == best {
+			m.figures.OwnerHits++
+		}
+	}
+	m.lock.Unlock()
+	m.queues[engine] <- work
+	<-work.done
+	return nil
+}
+
+func (m *prefillModel) compute(engine int) {
+	for work := range m.queues[engine] {
+		m.lock.Lock()
+		hit := m.caches[engine].Match(work.keys) * prefixcache.PageTokens
+		m.figures.Tokens += work.tokens
+		m.figures.HitTokens += hit
+		m.figures.Computed[engine] += work.tokens - hit
+		m.figures.QueuedSeconds[engine] += time.Since(work.arrived).Seconds()
+		m.lock.Unlock()
+		time.Sleep(time.Duration(float64(work.tokens-hit) / m.perSecond * 1e9))
+		m.lock.Lock()
+		m.caches[engine].Insert(work.keys)
+		m.lock.Unlock()
+		close(work.done)
+	}
+}
+
+func (m *prefillModel) snapshot() PrefixFigures {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	copied := m.figures
+	copied.Requests = append([]int(nil), m.figures.Requests...)
+	copied.Computed = append([]int(nil), m.figures.Computed...)
+	copied.QueuedSeconds = append([]float64(nil), m.figures.QueuedSeconds...)
+	return copied
+}
