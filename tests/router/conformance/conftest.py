@@ -1,0 +1,64 @@
+"""One router process with two mock engines for all conformance tests, and one that asks for API keys."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import openai
+import pytest
+from tests.router.conformance.engine import pair
+from tests.router.conformance.process import SECRET, Router, running
+
+# Small enough that a test can exceed it without moving much.
+MAX_BODY_MIB = 1
+GOOD_KEY = f"plait-{SECRET}-good"
+SLOW_KEY = f"plait-{SECRET}-slow"
+
+
+@pytest.fixture(scope="session")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    """Open to everybody, both engines healthy."""
+    folder = tmp_path_factory.mktemp("router")
+    with (
+        pair() as (prefill, decode),
+        running(folder, prefill, decode, "--max-body-mib", str(MAX_BODY_MIB)) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="session")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    """Asks for a key; the engines have one of their own. One key may ask once a minute."""
+    folder = tmp_path_factory.mktemp("keyed")
+    lines = [f"good sha256:{_digest(GOOD_KEY)}", f"slow sha256:{_digest(SLOW_KEY)} rate=1/min burst=1"]
+    keys = folder / "keys"
+    keys.write_text("\n".join(lines) + "\n")
+    with (
+        pair() as (prefill, decode),
+        running(
+            folder, prefill, decode, "--api-keys", str(keys), "--engine-api-key", f"engine-{SECRET}"
+        ) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def client(router: Router) -> Iterator[openai.OpenAI]:
+    """The official client, which tries nothing twice."""
+    with openai.OpenAI(base_url=router.url + "/v1", api_key="any", max_retries=0, timeout=20) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _fresh(request: pytest.FixtureRequest) -> None:
+    """Each test sees only the requests that it made."""
+    for name in {"router", "keyed"} & set(request.fixturenames):
+        for engine in request.getfixturevalue(name).engines:
+            engine.prompts.clear()
+            engine.aborts.clear()
+            engine.strays.clear()
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
