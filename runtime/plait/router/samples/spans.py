@@ -40,14 +40,16 @@ class Edit(NamedTuple):
     put: str
 
 
-def members(text: str, at: int = 0) -> list[Member]:
-    """The members of the object that begins at `at` or after white space there, in their order.
+def members(text: str, start: int | None = None) -> list[Member]:
+    """The members of the object that begins at `start`; by default of the one that `text` is.
 
-    A key that stands there twice is listed twice. Raises ValueError where no well-formed object begins.
+    In their order, and a key that stands there twice is listed twice. Raises ValueError where there is no
+    such object, or it is not well-formed, or (by default) something stands after it.
     """
     found: list[Member] = []
-    at = _open(text, at, "{", "an object")
+    at = _open(text, start, "{", "an object")
     if text[at : at + 1] == "}":
+        _close(text, start, at)
         return found
     while True:
         if text[at : at + 1] != '"':
@@ -56,29 +58,32 @@ def members(text: str, at: int = 0) -> list[Member]:
         at = _skip(text, at)
         if text[at : at + 1] != ":":
             raise ValueError(f"a colon must follow the key at character {at}")
-        start = _skip(text, at + 1)
-        _, at = _value(text, start)
-        found.append(Member(str(key), start, at))
+        first = _skip(text, at + 1)
+        _, at = _value(text, first)
+        found.append(Member(str(key), first, at))
         at, more = _next(text, at, "}")
         if not more:
+            _close(text, start, at)
             return found
 
 
-def elements(text: str, at: int = 0) -> list[Span]:
-    """The elements of the list that begins at `at` or after white space there, in their order.
+def elements(text: str, start: int | None = None) -> list[Span]:
+    """The elements of the list that begins at `start`; by default of the one that `text` is.
 
-    Raises ValueError where no well-formed list begins.
+    In their order. Raises ValueError as `members` does.
     """
     found: list[Span] = []
-    at = _open(text, at, "[", "a list")
+    at = _open(text, start, "[", "a list")
     if text[at : at + 1] == "]":
+        _close(text, start, at)
         return found
     while True:
-        start = at
-        _, at = _value(text, start)
-        found.append(Span(start, at))
+        first = at
+        _, at = _value(text, first)
+        found.append(Span(first, at))
         at, more = _next(text, at, "]")
         if not more:
+            _close(text, start, at)
             return found
 
 
@@ -97,11 +102,16 @@ def _skip(text: str, at: int) -> int:
     return gap.end() if gap else at
 
 
-def _open(text: str, at: int, mark: str, kind: str) -> int:
-    at = _skip(text, at)
+def _open(text: str, start: int | None, mark: str, kind: str) -> int:
+    at = _skip(text, 0) if start is None else start
     if text[at : at + 1] != mark:
         raise ValueError(f"{kind} must begin at character {at}")
     return _skip(text, at + 1)
+
+
+def _close(text: str, start: int | None, at: int) -> None:
+    if start is None and _skip(text, at + 1) < len(text):
+        raise ValueError(f"nothing may stand at character {at + 1}, after the end")
 
 
 def _value(text: str, at: int) -> tuple[object, int]:

@@ -19,7 +19,7 @@ _GENERATE = "/generate"
 # An event with one choice as engines write it (sse_utils.py, serving_completions.py): what has to change
 # stands in front, so neither text nor logprobs need be read. Anything else goes the long way.
 _STOCK = re.compile(
-    rb'\{"id":("[^"\\]*")(,"object":"[^"\\]*","created":)(\d+)(,"model":"(?:[^"\\]|\\.)*","choices":\[\{"index":)'
+    rb'\{"id":("[^"\\]*")(,"object":"[^"\\]*","created":)(\d+)(,"model":"[^"\\]*(?:\\.[^"\\]*)*","choices":\[\{"index":)'
     rb"(\d{1,9}),"
 )
 _SECOND_CHOICE = b',{"index":'

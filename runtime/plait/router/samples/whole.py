@@ -34,10 +34,10 @@ def _results(texts: Sequence[str], prompts: int, *, single: bool) -> str:
     slots = [""] * (prompts * len(texts))
     for sample, text in enumerate(texts):
         if single:
-            _members(sample, text, 0)  # raises if it is no object
+            _members(sample, text)  # raises if it is no object
             slots[sample] = text.strip(" \t\r\n")
             continue
-        spans = _elements(sample, text, 0)
+        spans = _elements(sample, text)
         if len(spans) != prompts:
             raise MergeError(sample, f"{len(spans)} results for {prompts} prompts")
         for prompt, span in enumerate(spans):
@@ -46,7 +46,7 @@ def _results(texts: Sequence[str], prompts: int, *, single: bool) -> str:
 
 
 def _openai(texts: Sequence[str], prompts: int) -> str:
-    tops = [_members(sample, text, 0) for sample, text in enumerate(texts)]
+    tops = [_members(sample, text) for sample, text in enumerate(texts)]
     slots = [""] * (prompts * len(texts))
     for sample, (text, top) in enumerate(zip(texts, tops, strict=True)):
         _place(sample, text, _named(sample, top, "choices"), slots, samples=len(texts))
@@ -87,16 +87,16 @@ def _text(sample: int, answer: bytes) -> str:
         raise MergeError(sample, f"the answer is not UTF-8: {error}") from error
 
 
-def _members(sample: int, text: str, at: int) -> dict[str, Member]:
+def _members(sample: int, text: str, start: int | None = None) -> dict[str, Member]:
     try:
-        return {member.key: member for member in members(text, at)}
+        return {member.key: member for member in members(text, start)}
     except ValueError as error:
         raise MergeError(sample, str(error)) from error
 
 
-def _elements(sample: int, text: str, at: int) -> list[Span]:
+def _elements(sample: int, text: str, start: int | None = None) -> list[Span]:
     try:
-        return elements(text, at)
+        return elements(text, start)
     except ValueError as error:
         raise MergeError(sample, str(error)) from error
 
