@@ -19,8 +19,8 @@ _GENERATE = "/generate"
 # An event with one choice as engines write it (sse_utils.py, serving_completions.py): what has to change
 # stands in front, so neither text nor logprobs need be read. Anything else goes the long way.
 _STOCK = re.compile(
-    rb'\{"id":("[^"\\]*")(,"object":"[^"\\]*","created":)(\d+)(,"model":"[^"\\]*(?:\\.[^"\\]*)*","choices":\[\{"index":)'
-    rb"(\d{1,9}),"
+    rb'\{"id":("[^"\\]*")(,"object":"[^"\\]*","created":)(\d+)'
+    rb'(,"model":"[^"\\]*(?:\\.[^"\\]*)*","choices":\[\{"index":)(\d{1,9}),'
 )
 _SECOND_CHOICE = b',{"index":'
 # /generate events of a list of prompts: `index` is set last (tokenizer_manager.py), so it closes the object.
