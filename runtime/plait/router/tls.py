@@ -183,7 +183,7 @@ def _checked(certificate: bytes, certificate_path: Path, key: bytes, key_path: P
     try:
         own = x509.load_pem_x509_certificates(certificate)[0]
         public = own.public_key()
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm) as error:
         raise ConfigError(
             _CERTIFICATE,
             str(certificate_path),

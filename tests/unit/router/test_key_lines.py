@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from plait.router.config import ConfigError
 from plait.router.key_lines import KeyLine, check_name, digest_of, parse
@@ -104,3 +106,20 @@ def test_names_are_short_plain_and_no_keys() -> None:
 def test_the_hash_is_sha256_and_a_line_writes_it() -> None:
     assert digest_of(b"abc").hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert str(KeyLine("a", DIGEST, None)) == f"a sha256:{HEX}"
+
+
+_WORDS = st.sampled_from(
+    ["a", "b", f"sha256:{HEX}", "sha256:", "rate=1/s", "rate=", "burst=2", "#", "\n", RAW]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.lists(_WORDS, max_size=20).map(lambda w: " ".join(w).encode())))
+def test_whatever_is_written_gives_keys_or_faults_and_never_shows_a_key(content: bytes) -> None:
+    parsed = parse(content)
+    lines = content.count(b"\n") + 1
+    numbers = [number for number, _ in (*parsed.keys, *parsed.faults)]
+    assert all(1 <= number <= lines for number in numbers)
+    assert len(set(numbers)) == len(numbers)
+    assert not any(RAW in fault for _, fault in parsed.faults)
+    assert all(check_name(key.name) and len(key.digest) == 32 for _, key in parsed.keys)
