@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from plait.router.command import router
+from plait.router.key_command import key
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +23,7 @@ app = typer.Typer(
 model_app = typer.Typer(no_args_is_help=True, help="Make test models.")
 app.add_typer(model_app, name="model")
 app.command("router")(router)
+app.command("key")(key)
 
 
 def _fail(message: str, code: int = 2) -> typer.Exit:

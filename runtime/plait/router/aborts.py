@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
 
-import aiohttp
+import orjson
 
 from plait.router.config import RouterConfig
+from plait.router.leg import Leg
 from plait.router.metrics import RouterMetrics
-from plait.router.upstream import Leg, LegError
+from plait.router.upstream.fetch import FetchError, fetch
+from plait.router.workers import Worker
 
 log = logging.getLogger("plait.router.aborts")
 
@@ -22,22 +22,26 @@ _AT_ONCE = 16
 
 
 class Aborts:
-    """Abort messages under way. `close` before the session ends."""
+    """Abort messages under way. `close` before the pools are closed."""
 
-    def __init__(self, session: aiohttp.ClientSession, config: RouterConfig, metrics: RouterMetrics) -> None:
-        self._session = session
+    def __init__(self, config: RouterConfig, metrics: RouterMetrics) -> None:
         self._config = config
         self._metrics = metrics
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
+        key = config.engine_api_key
+        self._headers = [(b"authorization", b"Bearer " + key.encode())] if key else []
+
+    @property
+    def under_way(self) -> int:
+        """Legs whose engine is being told."""
+        return len(self._tasks)
 
     def send(self, leg: Leg) -> None:
         """Tell the engine of `leg` to abort it; returns at once."""
-        self._start(self._abort(leg))
-
-    def linger(self, leg: Leg, task: asyncio.Task[bytes], *, seconds: float) -> None:
-        """Give a leg whose answer nobody needs any more `seconds` to end by itself, then abort it."""
-        self._start(self._linger(leg, task, seconds))
+        task = asyncio.create_task(self._abort(leg.worker, leg.rids))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Let the messages under way arrive (`deadlines.abort`), repeat none, and stop."""
@@ -48,33 +52,12 @@ class Aborts:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _linger(self, leg: Leg, task: asyncio.Task[bytes], seconds: float) -> None:
-        closing = asyncio.create_task(self._closing.wait())
-        try:
-            await asyncio.wait({task, closing}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            closing.cancel()
-            late = not task.done()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if late:
-            log.warning("%s %s: answer still due after decode's: aborting", leg.side, leg.worker.url)
-            await self._abort(leg)
-        elif not task.cancelled() and isinstance(error := task.exception(), LegError):
-            self._metrics.leg_failed(error, leg.worker)
-            log.warning("%s %s failed after decode had finished: %s", leg.side, leg.worker.url, error)
-
-    async def _abort(self, leg: Leg) -> None:
-        taken = await self._say(leg)
+    async def _abort(self, worker: Worker, rids: tuple[str, ...]) -> None:
+        taken = await self._say(worker, rids)
         for pause in _REPEATS:
             if not taken or await self._closed_within(pause):
                 return
-            taken = await self._say(leg)
+            taken = await self._say(worker, rids)
 
     async def _closed_within(self, seconds: float) -> bool:
         try:
@@ -84,33 +67,31 @@ class Aborts:
             return False
         return True
 
-    async def _say(self, leg: Leg) -> bool:
-        """Send the message for each prompt of `leg`; whether the engine could be reached."""
+    async def _say(self, worker: Worker, rids: tuple[str, ...]) -> bool:
+        """Send the message for each prompt; whether the engine could be reached."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(rid: str) -> bool:
             async with gate:
-                return await self._post(leg, rid)
+                return await self._post(worker, rid)
 
-        return all(await asyncio.gather(*(one(rid) for rid in leg.rids)))
+        return all(await asyncio.gather(*(one(rid) for rid in rids)))
 
-    async def _post(self, leg: Leg, rid: str) -> bool:
-        headers = {}
-        if authorization := leg.headers.get("authorization"):
-            headers["authorization"] = authorization
+    async def _post(self, worker: Worker, rid: str) -> bool:
         try:
-            async with (
-                asyncio.timeout(self._config.deadlines.abort),
-                self._session.post(
-                    leg.worker.url + ABORT_PATH, json={"rid": rid}, headers=headers
-                ) as response,
-            ):
-                await response.read()
-        except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
-            self._metrics.aborted(leg.worker, "unreachable")
-            log.debug("%s %s: abort of %s not delivered: %r", leg.side, leg.worker.url, rid, error)
+            answer = await fetch(
+                worker.pool,
+                "POST",
+                ABORT_PATH,
+                headers=self._headers,
+                body=orjson.dumps({"rid": rid}),
+                seconds=self._config.deadlines.abort,
+            )
+        except (FetchError, TimeoutError) as error:
+            self._metrics.aborted(worker, "unreachable")
+            log.debug("%s %s: abort of %s not delivered: %r", worker.side, worker.url, rid, error)
             return False
-        self._metrics.aborted(leg.worker, "taken" if response.status == 200 else "refused")
-        if response.status != 200:
-            log.warning("%s %s: abort of %s answered %d", leg.side, leg.worker.url, rid, response.status)
+        self._metrics.aborted(worker, "taken" if answer.status == 200 else "refused")
+        if answer.status != 200:
+            log.warning("%s %s: abort of %s answered %d", worker.side, worker.url, rid, answer.status)
         return True

@@ -25,9 +25,14 @@ class EngineError(NamedTuple):
     param: str | None = None
 
 
+def may_hide_error(payload: bytes) -> bool:
+    """Whether `payload` (JSON, or a piece of a stream of it) is worth parsing for a failure."""
+    return _MARKS[0] in payload or _MARKS[1] in payload
+
+
 def hidden_error(payload: bytes) -> EngineError | None:
     """The failure inside one JSON answer or event payload that came with status 200, or None."""
-    if not any(mark in payload for mark in _MARKS):
+    if not may_hide_error(payload):
         return None
     try:
         value = orjson.loads(payload)

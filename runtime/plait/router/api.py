@@ -6,6 +6,7 @@ written (a rank's own age added); an engine that cannot be reached keeps its las
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -22,7 +23,9 @@ from plait.contract.status import (
 )
 from plait.router.metrics import imbalance
 from plait.router.pairing import Side
-from plait.router.workers import Registry, Worker
+from plait.router.registry import Registry
+from plait.router.report import Report
+from plait.router.workers import Worker
 
 
 class WorkerHead(BaseModel):
@@ -40,10 +43,19 @@ class WorkerHead(BaseModel):
 
 
 class Group(WorkerHead):
-    """One engine: a CP group or a decode engine. Fields after `in_flight` are None until it told them."""
+    """One engine: a CP group or a decode engine. Fields after `breaker` are None until it told them.
 
+    `identity`: which process is behind the address, where the source of workers knows. `breaker`: of each
+    process of the router, by its pid.
+    """
+
+    bootstrap_host: str | None
     bootstrap_port: int | None
+    identity: str
+    draining: bool
+    suspect: bool
     in_flight: int
+    breaker: dict[int, str]
     role: str | None
     layout: str | None
     split: str | None
@@ -158,14 +170,14 @@ class Transfers(BaseModel):
     workers: list[GroupTransfers]
 
 
-def groups(workers: Registry) -> Groups:
-    """All engines, and who is paired with whom."""
+def groups(workers: Registry, reports: Sequence[Report]) -> Groups:
+    """All engines, and who is paired with whom. `reports`: of all processes that serve clients."""
     reasons = workers.reasons()
     found = workers.pairs()
     return Groups(
         ready=bool(found),
         pairs=[PairName(prefill=p.prefill.url, decode=p.decode.url) for p in found],
-        groups=[_group(w, reasons[w.url]) for w in workers.workers],
+        groups=[_group(w, reasons[w.url], reports) for w in workers.workers],
     )
 
 
@@ -199,7 +211,7 @@ def _ranks(worker: Worker) -> list[tuple[RankStatus, float]]:
     return [(rank, rank.age_s + (worker.age or 0.0)) for rank in worker.status.ranks]
 
 
-def _group(worker: Worker, reason: str) -> Group:
+def _group(worker: Worker, reason: str, reports: Sequence[Report]) -> Group:
     status: EngineStatus | None = worker.status
     told = {
         name: getattr(status, name, None)
@@ -219,8 +231,13 @@ def _group(worker: Worker, reason: str) -> Group:
         _head(worker, reason)
         | told
         | {
-            "bootstrap_port": worker.bootstrap_port or None,
-            "in_flight": worker.in_flight,
+            "bootstrap_host": worker.target.bootstrap_host or None,
+            "bootstrap_port": worker.target.bootstrap_port or None,
+            "identity": worker.target.identity,
+            "draining": worker.draining,
+            "suspect": worker.suspect,
+            "in_flight": sum(r.legs.get(worker.url, 0) for r in reports),
+            "breaker": {r.pid: r.breakers[worker.url] for r in reports if worker.url in r.breakers},
             "pids": [] if status is None else [r.pid for r in status.ranks],
             "hooks": [] if status is None else status.hooks,
         }

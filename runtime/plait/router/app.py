@@ -1,4 +1,4 @@
-"""The router's ASGI apps: one for everything, or clients' and admin's routes on two ports."""
+"""The router's ASGI apps: one for clients, one for admin's routes, on two ports or one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import logging
 from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import plait
+from plait.router.board import Board
 from plait.router.body import Route
-from plait.router.errors import RouterError
-from plait.router.routes import figures, health, models
+from plait.router.errors import RouterError, bad_request
+from plait.router.openapi import describe
+from plait.router.routes import admin, figures, health, models
 from plait.router.routes.prompts import PromptRoute
 from plait.router.state import RouterState
 
@@ -21,18 +24,41 @@ log = logging.getLogger("plait.router")
 _SERVED = ", ".join(f"POST {route}" for route in Route) + ", GET /v1/models"
 
 
-def client_app(state: RouterState) -> FastAPI:
+def client_app(state: RouterState, board: Board) -> ASGIApp:
     """Clients' routes and the probes; the figures too, unless they have a port of their own."""
-    rest = [] if state.config.admin_port else [figures.routes(state)]
-    app = _app([health.routes(state), models.routes(state), *rest])
-    for route in Route:
-        app.router.routes.append(StarletteRoute(route, endpoint=PromptRoute(route, state), methods=["POST"]))
+    rest = [] if state.config.admin_port else [figures.routes(board)]
+    app = _app([health.routes(board), models.routes(state), *rest])
+    describe(app, prompts=True, keys=state.keys is not None)
+    return PromptsFirst(app, {route: PromptRoute(route, state) for route in Route})
+
+
+def admin_app(board: Board) -> ASGIApp:
+    """Figures, probes and the admin API."""
+    app = _app([health.routes(board), figures.routes(board), admin.routes(board)])
+    describe(app, prompts=False, keys=False)
     return app
 
 
-def admin_app(state: RouterState) -> FastAPI:
-    """Figures and probes."""
-    return _app([health.routes(state), figures.routes(state)])
+class PromptsFirst:
+    """The prompt routes before a FastAPI app: nothing of it, its middleware included, is in their way."""
+
+    def __init__(self, app: FastAPI, prompts: dict[Route, PromptRoute]) -> None:
+        self.fastapi = app
+        self._prompts: dict[str, PromptRoute] = {str(route): prompt for route, prompt in prompts.items()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            prompt = self._prompts.get(scope["path"])
+            if prompt is not None:
+                if scope["method"] == "POST":
+                    await prompt(scope, receive, send)
+                else:
+                    told = _http_error(
+                        scope["method"], scope["path"], HTTPException(405, headers={"allow": "POST"})
+                    )
+                    await told(scope, receive, send)
+                return
+        await self.fastapi(scope, receive, send)
 
 
 def _app(routers: Sequence[APIRouter]) -> FastAPI:
@@ -42,33 +68,47 @@ def _app(routers: Sequence[APIRouter]) -> FastAPI:
     )
     for router in routers:
         app.include_router(router)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RouterError, _router_error)
-    app.add_exception_handler(Exception, _fault)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RouterError, _on_router_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(Exception, _on_fault)
     return app
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
+async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    path = f"{request.method} {request.url.path}"
+    return _http_error(request.method, request.url.path, error)
+
+
+def _http_error(method: str, path: str, error: HTTPException) -> Response:
     if error.status_code == 404:
-        told = RouterError(404, f"{path}: no such route; this router serves {_SERVED}.", code="unknown_route")
+        message = f"{method} {path}: no such route; this router serves {_SERVED}."
+        told = RouterError(404, message, code="unknown_route")
     elif error.status_code == 405:
-        told = RouterError(405, f"{path}: wrong method.", code="wrong_method")
+        told = RouterError(405, f"{method} {path}: wrong method.", code="wrong_method")
     else:
         told = RouterError(error.status_code, str(error.detail))
     return _answer(told, headers=dict(error.headers or {}))
 
 
-async def _router_error(_: Request, error: Exception) -> Response:
+async def _on_router_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, RouterError)
     return _answer(error)
 
 
-async def _fault(request: Request, error: Exception) -> Response:
+async def _on_invalid(_: Request, error: Exception) -> Response:
+    """A body or a query of the wrong form: all its faults at once."""
+    assert isinstance(error, RequestValidationError)
+    found = [(".".join(str(part) for part in e["loc"][1:]) or "body", e["msg"]) for e in error.errors()]
+    message = "; ".join(f"'{field}': {why}" for field, why in found)
+    return _answer(bad_request(f"{message}.", param=found[0][0], code="invalid_request"))
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
     log.error("%s %s: the router failed", request.method, request.url.path, exc_info=error)
     return _answer(RouterError(500, "The router failed.", code="router_fault"))
 
 
 def _answer(error: RouterError, headers: dict[str, str] | None = None) -> Response:
-    return Response(error.body(), error.status, headers=headers, media_type="application/json")
+    own = {name.decode("latin-1"): value.decode("latin-1") for name, value in error.head()}
+    return Response(error.body(), error.status, headers=own | (headers or {}))

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
 
 from plait.router.errors import bad_request
+from plait.router.samples.fields import refuse_owned
+from plait.router.samples.split import MAX_SAMPLES, sample_count, single_sample_body
 
 
 class Route(StrEnum):
@@ -29,13 +32,23 @@ class Route(StrEnum):
 class Call(NamedTuple):
     """A checked request. `batch` is the number of prompts in a list, None for a single prompt.
 
-    `prompt_logprobs`: the answer needs the prompt's logprobs, which only the prefill engine has.
+    `body` asks for one sample; `samples` are wanted. `prompt_logprobs`: the answer needs the prompt's
+    logprobs, which only the prefill engine has. `priority`: the client's own, higher goes first; the engines
+    get it too. `fields`: the parsed body.
     """
 
     route: Route
     body: bytes
     batch: int | None
     prompt_logprobs: bool
+    samples: int = 1
+    priority: int = 0
+    fields: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def legs(self) -> int:
+        """Engine requests on each side."""
+        return self.samples * (self.batch or 1)
 
 
 class Tags(NamedTuple):
@@ -65,7 +78,7 @@ def fresh_room() -> int:
     return secrets.randbits(63) or 1
 
 
-def parse(raw: bytes, route: Route, *, max_batch: int) -> Call:
+def parse(raw: bytes, route: Route, *, max_batch: int, max_samples: int = MAX_SAMPLES) -> Call:
     """Check `raw` (a JSON object, as the client sent it) for `route`.
 
     Raises RouterError (400, naming the field) for what is no JSON object, for fields that belong to the
@@ -79,12 +92,7 @@ def parse(raw: bytes, route: Route, *, max_batch: int) -> Call:
         raise bad_request(
             f"The request body must be a JSON object, not {_kind(fields)}.", code="invalid_json"
         )
-    for name in fields:
-        if name == "rid" or name.startswith("bootstrap_"):
-            raise bad_request(
-                f"'{name}' is set by the router, which pairs the engines: leave it out.", param=name
-            )
-    _refuse_samples(fields, route)
+    refuse_owned(fields)
     batch = _batch(fields, route)
     if batch is not None and batch > max_batch:
         name = _prompt_field(fields, route)
@@ -92,7 +100,25 @@ def parse(raw: bytes, route: Route, *, max_batch: int) -> Call:
             f"'{name}' holds {batch} prompts; one request may hold {max_batch}: send several requests.",
             param=name,
         )
-    return Call(route, raw, batch, _prompt_logprobs(fields, route))
+    samples = sample_count(fields, route, batch=batch, max_samples=max_samples)
+    if samples > 1:
+        if samples * (batch or 1) > max_batch:
+            raise bad_request(
+                f"{samples} samples of {batch or 1} prompts are over {max_batch}, which one request may "
+                "have: send several requests.",
+                param="n" if route is not Route.GENERATE else "sampling_params.n",
+            )
+        raw = single_sample_body(raw, route)
+    priority = fields.get("priority")
+    return Call(
+        route,
+        raw,
+        batch,
+        _prompt_logprobs(fields, route),
+        samples,
+        priority if isinstance(priority, int) else 0,
+        fields,
+    )
 
 
 def splice(call: Call, tags: Tags, *, bootstrap_host: str, bootstrap_port: int) -> bytes:
@@ -141,25 +167,6 @@ def _batch(fields: Mapping[str, Any], route: Route) -> int | None:
         nested = isinstance(first, list) and bool(first) and isinstance(first[0], list)
         return len(prompt) if nested else None
     return len(prompt) if isinstance(first, str | list) else None
-
-
-def _refuse_samples(fields: Mapping[str, Any], route: Route) -> None:
-    # The engine gives all samples of a prompt the prompt's one room, so the second would read or
-    # overwrite the first one's transfer.
-    if route is Route.GENERATE:
-        sampling = fields.get("sampling_params")
-        each: Sequence[Any] = sampling if isinstance(sampling, list) else [sampling]
-        values = [(s.get("n"), "sampling_params.n") for s in each if isinstance(s, dict)]
-    else:
-        values = [(fields.get("n"), "n")]
-    for value, name in values:
-        if value is not None and value != 1:
-            raise bad_request(
-                f"'{name}' = {value!r}: several samples of one prompt cannot share a transfer from prefill "
-                "to decode; send the request as often as you want samples.",
-                param=name,
-                code="unsupported",
-            )
 
 
 def _prompt_logprobs(fields: Mapping[str, Any], route: Route) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import orjson
@@ -21,6 +22,8 @@ class RouterError(Exception):
         code: str | int | None = None,
         param: str | None = None,
         type: str | None = None,
+        retry_after: float | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -28,6 +31,16 @@ class RouterError(Exception):
         self.code = code
         self.param = param
         self.type = type or (INVALID_REQUEST if status < 500 else SERVER_ERROR)
+        # Seconds; 503 and 429 always tell when to come again.
+        self.retry_after = 1.0 if retry_after is None and status in (429, 503) else retry_after
+        self.headers = headers
+
+    def head(self) -> list[tuple[bytes, bytes]]:
+        """Headers of the answer, its length left out."""
+        lines = [(b"content-type", b"application/json"), *self.headers]
+        if self.retry_after is not None:
+            lines.append((b"retry-after", b"%d" % max(1, math.ceil(self.retry_after))))
+        return lines
 
     def payload(self) -> dict[str, Any]:
         """The JSON object."""

@@ -2,64 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from multidict import CIMultiDict
+from collections.abc import Container, Iterable
 
 from plait.router.errors import bad_request
+from plait.router.samples.fields import OWNED_HEADERS
+
+Headers = list[tuple[bytes, bytes]]
 
 # Of one connection only (RFC 9110, 7.6.1), or written anew by whoever sends the message on.
 _HOP = frozenset(
     (
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "content-length",
-        "date",
-        "server",
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"content-length",
+        b"date",
+        b"server",
     )
 )
-_NOT_TO_ENGINE = _HOP | {"host", "expect", "accept-encoding", "content-encoding"}
-# With these an engine (if it is set to) takes pairing fields from headers, over those in the body.
-_OVERRIDES = ("x-override-rid", "x-override-bootstrap-")
+# What proves who a client is ends here: engines know the router's key only.
+_CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key", b"cookie"))
+_NOT_TO_ENGINE = (
+    _HOP | _CREDENTIALS | {b"host", b"expect", b"accept-encoding", b"content-encoding", b"content-type"}
+)
+_NOT_TO_CLIENT = _HOP | {b"x-request-id"}
+_OVERRIDES = frozenset(name.encode() for name in OWNED_HEADERS)
 
 
-def to_engine(headers: Iterable[tuple[bytes, bytes]], *, api_key: str) -> CIMultiDict[str]:
-    """A client's headers as both engines get them; with `api_key` that is what authorizes.
+def to_engine(headers: Iterable[tuple[bytes, bytes]], *, fixed: bytes, drop: Container[bytes] = ()) -> bytes:
+    """A client's headers as lines of a request to both engines; `fixed` lines of the router's own go last.
 
-    Raises RouterError (400) for headers that belong to the router.
+    `headers`: names in lower case, as uvicorn gives them. Raises RouterError (400) for headers that belong
+    to the router.
     """
-    named = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
-    listed = {
-        token.strip().lower() for name, value in named if name == "connection" for token in value.split(",")
-    }
-    sent: CIMultiDict[str] = CIMultiDict()
-    for name, value in named:
-        if name.startswith(_OVERRIDES):
+    lines = []
+    listed: set[bytes] = set()
+    for name, value in headers:
+        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
+            listed.update(token.strip().lower() for token in value.split(b","))
+    for name, value in headers:
+        if name in _OVERRIDES:
+            text = name.decode("latin-1")
             raise bad_request(
-                f"The header '{name}' is set by the router, which pairs the engines: leave it out.",
-                param=name,
+                f"The header '{text}' is set by the router, which pairs the engines: leave it out.",
+                param=text,
             )
-        if name not in _NOT_TO_ENGINE and name not in listed:
-            sent.add(name, value)
-    sent.setdefault("content-type", "application/json")
-    # Answers are passed on byte for byte and looked into on the way.
-    sent["accept-encoding"] = "identity"
-    if api_key:
-        sent["authorization"] = f"Bearer {api_key}"
-    return sent
+        if name not in _NOT_TO_ENGINE and name not in listed and name not in drop:
+            lines.append(b"%b: %b\r\n" % (name, value))
+    lines.append(fixed)
+    return b"".join(lines)
 
 
-def to_client(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """An engine's headers as the client gets them."""
-    return [
-        (name.lower().encode(), value.encode("utf-8", "surrogateescape"))
-        for name, value in headers.items()
-        if name.lower() not in _HOP and name.lower() != "x-request-id"
-    ]
+def fixed_lines(api_key: str) -> bytes:
+    """The router's own lines for both engines. Answers are looked into on the way: no compression."""
+    key = b"authorization: Bearer %b\r\n" % api_key.encode() if api_key else b""
+    return key + b"content-type: application/json\r\naccept-encoding: identity\r\n"
+
+
+def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """An engine's headers (names in lower case) as the client gets them."""
+    return [pair for pair in headers if pair[0] not in _NOT_TO_CLIENT]

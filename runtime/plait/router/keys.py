@@ -37,9 +37,7 @@ class Key(NamedTuple):
 
 
 class RefusedError(RouterError):
-    """A RouterError (401 or 429) whose answer carries `headers` too."""
-
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """401 or 429: this client is not let in, now."""
 
 
 class KeyFileError(ConfigError):
@@ -196,19 +194,21 @@ class KeyFile:
 
 def unauthorized() -> RefusedError:
     """401: no key, or none that is known."""
-    error = RefusedError(401, f"No valid API key was given. {_HOW}", code="invalid_api_key")
-    error.headers = ((b"www-authenticate", b"Bearer"),)
-    return error
+    return RefusedError(
+        401,
+        f"No valid API key was given. {_HOW}",
+        code="invalid_api_key",
+        headers=((b"www-authenticate", b"Bearer"),),
+    )
 
 
 def over_rate(name: str, seconds: float) -> RefusedError:
     """429: the key `name` has used up its rate for `seconds`."""
     wait = max(1, math.ceil(seconds))
-    error = RefusedError(
+    return RefusedError(
         429,
         f"The API key {name!r} is over its rate of requests: try again in {wait} s.",
         code="rate_limit_exceeded",
         type="requests",
+        retry_after=wait,
     )
-    error.headers = ((b"retry-after", b"%d" % wait),)
-    return error

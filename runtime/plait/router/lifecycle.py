@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
+from typing import Protocol
+
+
+class Stoppable(Protocol):
+    """A request under way."""
+
+    def stop(self) -> None:
+        """End now."""
 
 
 class Lifecycle:
-    """Shared by all requests of one router. `stop` is done when what is still under way has to end now."""
+    """Shared by all requests of one router."""
 
     def __init__(self) -> None:
         self.draining = False
         self.in_flight = 0
-        self.stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._running: set[Stoppable] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
-        """Count one request for as long as the block runs."""
+    def enter(self) -> None:
+        """A request has come. `leave` when it has ended."""
         self.in_flight += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            if not self.in_flight:
-                self._idle.set()
+        if self.in_flight == 1:
+            self._idle.clear()
+
+    def leave(self) -> None:
+        """A request has ended."""
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._idle.set()
+
+    def add(self, request: Stoppable) -> None:
+        """`request` is told to stop when the router has to end."""
+        self._running.add(request)
+
+    def discard(self, request: Stoppable) -> None:
+        """It has ended."""
+        self._running.discard(request)
 
     async def drain(self, *, seconds: float, grace: float = 2.0) -> bool:
         """Take no new requests, and wait until none is under way.
@@ -38,8 +52,8 @@ class Lifecycle:
         self.draining = True
         if await self._until_idle(seconds):
             return True
-        if not self.stop.done():
-            self.stop.set_result(None)
+        for request in list(self._running):
+            request.stop()
         await self._until_idle(grace)
         return False
 

@@ -1,59 +1,102 @@
-"""The engines behind the router: their last status, whether they are in rotation, and what runs on them."""
+"""One engine behind the router: its last status, whether it is in rotation, and what runs on it."""
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
-import aiohttp
-from pydantic import ValidationError
-
-from plait.contract.status import STATUS_PATH, STATUS_VERSION, EngineStatus
-from plait.router.config import RouterConfig
-from plait.router.pairing import Candidate, Side, choose, pairs, reasons
+from plait.contract.status import STATUS_VERSION, EngineStatus
+from plait.router.breaker import Breaker
+from plait.router.discovery.target import Target
+from plait.router.pairing import Candidate, Side
+from plait.router.placement.views import View
+from plait.router.upstream.pool import Pool
 
 log = logging.getLogger("plait.router.workers")
 
 _NOT_ASKED = "its status has not been read yet"
+_ids = itertools.count(1)
 
 
-class Worker:
-    """One engine. `trouble` says why it is out of rotation (empty: alive, with a status of its own role)."""
+class Worker(View):
+    """One engine, and its part in placement (`View`).
 
-    def __init__(self, url: str, side: Side, *, bootstrap_host: str = "", bootstrap_port: int = 0) -> None:
-        self.url = url
-        self.side = side
-        self.bootstrap_host = bootstrap_host
-        self.bootstrap_port = bootstrap_port
+    `trouble` says why it is out of rotation (empty: alive, with a status of its own role). `draining`: it
+    gets no new requests; those under way go on. All of it belongs to the router's loop.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        pool: Pool,
+        *,
+        limit: int,
+        freed: Callable[[], None],
+        changed: Callable[[], None],
+    ) -> None:
+        super().__init__(next(_ids), target.url, limit=limit)
+        self.target = target
+        self.pool = pool
+        self.host_line = b"host: %b\r\n" % pool.authority
+        self.breaker = Breaker()
         self.status: EngineStatus | None = None
         self.trouble = _NOT_ASKED
         self.reachable = False
-        self.in_flight = 0
-        self.picked = 0
+        self.withdrawn = False  # by the admin API
         self.misses = 0
         self.read_at = 0.0  # time.monotonic() of `status`
         self.asked_at = float("-inf")  # when the last poll ended, well or not
+        self._freed = freed
+        self._changed = changed
+
+    @property
+    def side(self) -> Side:
+        """Whose legs it serves."""
+        return self.target.side
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.target.url
+
+    @property
+    def draining(self) -> bool:
+        """Whether it gets no new requests, by its source's word or the admin API's."""
+        return self.withdrawn or self.target.draining
 
     @property
     def age(self) -> float | None:
         """Seconds since `status` was read, None before the first."""
         return None if self.status is None else time.monotonic() - self.read_at
 
+    @property
+    def takes(self) -> bool:
+        """Whether it may get a request now (its limit aside)."""
+        if self.trouble or self.withdrawn or self.target.draining:
+            return False
+        return self.breaker.closed or self.breaker.allow()
+
     def candidate(self) -> Candidate:
-        """This worker as pairing sees it."""
-        wire = "" if self.status is None else self.status.wire_hash
-        return Candidate(self.url, self.side, wire, self.trouble, self.in_flight, self.picked)
+        """This worker as the explanation of pairing sees it."""
+        trouble = self.trouble
+        if not trouble and self.draining:
+            trouble = self.target.reason or "it is draining: no new requests"
+        if not trouble and not self.breaker.allow():
+            trouble = "its circuit breaker is open: its last requests failed"
+        return Candidate(self.url, self.side, self.wire, trouble, self.in_flight, self.last_picked)
 
-    def hold_for(self, leg: asyncio.Task[Any]) -> None:
-        """Count `leg` as under way on this worker until it is done."""
-        self.in_flight += 1
-        leg.add_done_callback(self._let_go)
+    def enter(self, legs: int) -> None:
+        """Legs of one request begin."""
+        self.in_flight += legs
+        self.load += legs
 
-    def _let_go(self, _: object) -> None:
-        self.in_flight -= 1
+    def leave(self, legs: int) -> None:
+        """They have ended."""
+        self.in_flight -= legs
+        self.load -= legs
+        self._freed()
 
     def out(self, trouble: str) -> None:
         """Take the worker out of rotation until its next good poll."""
@@ -61,129 +104,43 @@ class Worker:
             log.warning("%s %s leaves rotation: %s", self.side, self.url, trouble)
         self.trouble = trouble
 
-    def take(self, status: EngineStatus) -> None:
-        """A poll was answered: keep the figures, and judge whether the engine can serve its side."""
-        self.status, self.read_at, self.reachable, self.misses = status, time.monotonic(), True, 0
+    def late(self, *, misses: int, trouble: str) -> None:
+        """A poll was not answered in time: suspect at once, out of rotation after `misses` in a row."""
+        self.reachable = False
+        self.misses += 1
+        if self.misses >= misses or self.status is None:
+            self.out(trouble)
+        elif not self.suspect:
+            log.warning("%s %s is suspect: %s", self.side, self.url, trouble)
+        self.suspect = True
+
+    def take(self, status: EngineStatus) -> bool:
+        """A poll was answered: keep the figures, and judge whether the engine can serve its side.
+
+        Returns whether another process than before answered: what the old one had cached is gone.
+        """
+        before = self.status
+        restarted = before is not None and _process(before) != _process(status)
+        self.status, self.read_at, self.reachable = status, time.monotonic(), True
+        self.misses, self.suspect = 0, False
+        if restarted:
+            log.warning("%s %s was restarted", self.side, self.url)
+            self.id = next(_ids)
+            self.breaker.reset()
+            self.pool.drop_idle()
         trouble = _judge(status, self.side)
+        wire = status.wire_hash
         if trouble:
             self.out(trouble)
-        elif self.trouble:
-            log.info("%s %s is alive, contract %s", self.side, self.url, status.wire_hash[:12])
-            self.trouble = ""
+        elif self.trouble or wire != self.wire:
+            log.info("%s %s is alive, contract %s", self.side, self.url, wire[:12])
+            self.trouble, self.wire = "", wire
+            self._changed()
+        return restarted
 
 
-class ReadyPair(NamedTuple):
-    """The two workers of one request."""
-
-    prefill: Worker
-    decode: Worker
-
-
-class Registry:
-    """All workers of a router; polls them for as long as it is open (`async with`)."""
-
-    def __init__(self, config: RouterConfig, session: aiohttp.ClientSession) -> None:
-        self._config = config
-        self._session = session
-        self._picks = 0
-        self._polls: dict[str, asyncio.Task[None]] = {}
-        self._loops: list[asyncio.Task[None]] = []
-        self.workers: tuple[Worker, ...] = (
-            *(
-                Worker(t.url, Side.PREFILL, bootstrap_host=t.bootstrap_host, bootstrap_port=t.bootstrap_port)
-                for t in config.prefill
-            ),
-            *(Worker(url, Side.DECODE) for url in config.decode),
-        )
-        self._by_url = {w.url: w for w in self.workers}
-
-    async def __aenter__(self) -> Registry:
-        self._loops = [asyncio.create_task(self._keep_polling(w)) for w in self.workers]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        tasks = [*self._loops, *self._polls.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def pick(self) -> ReadyPair | None:
-        """The pair for the next request, None when none can serve.
-
-        Its load is counted where its legs start (`hold_for`): let nothing else run in between.
-        """
-        pair = choose([w.candidate() for w in self.workers])
-        if pair is None:
-            return None
-        self._picks += 1
-        chosen = ReadyPair(self._by_url[pair.prefill], self._by_url[pair.decode])
-        for worker in chosen:
-            worker.picked = self._picks
-        return chosen
-
-    def reasons(self) -> Mapping[str, str]:
-        """By worker address: why it serves nothing, empty when it is part of a pair."""
-        return reasons([w.candidate() for w in self.workers])
-
-    def pairs(self) -> list[ReadyPair]:
-        """All pairs that can serve now."""
-        found = pairs([w.candidate() for w in self.workers])
-        return [ReadyPair(self._by_url[p.prefill], self._by_url[p.decode]) for p in found]
-
-    async def refresh(self) -> None:
-        """Ask each worker again whose answer is older than `status_cache`; ends in `deadlines.status`."""
-        due = time.monotonic() - self._config.status_cache
-        await asyncio.gather(*(self._poll(w) for w in self.workers if w.asked_at < due))
-
-    async def _keep_polling(self, worker: Worker) -> None:
-        while True:
-            await self._poll(worker)
-            await asyncio.sleep(self._config.poll_interval)
-
-    async def _poll(self, worker: Worker) -> None:
-        """One poll; callers that come while one is under way share it."""
-        task = self._polls.get(worker.url)
-        if task is None:
-            task = self._polls[worker.url] = asyncio.create_task(self._ask(worker))
-            task.add_done_callback(lambda _: self._polls.pop(worker.url, None))
-        await asyncio.shield(task)
-
-    async def _ask(self, worker: Worker) -> None:
-        headers = {"accept": "application/json"}
-        if self._config.engine_api_key:
-            headers["authorization"] = f"Bearer {self._config.engine_api_key}"
-        try:
-            async with asyncio.timeout(self._config.deadlines.status):
-                async with self._session.get(worker.url + STATUS_PATH, headers=headers) as response:
-                    body = await response.read()
-        except TimeoutError:
-            worker.reachable = False
-            worker.misses += 1
-            if worker.misses >= self._config.poll_misses or worker.status is None:
-                worker.out(f"it did not answer {STATUS_PATH} within {self._config.deadlines.status:g} s")
-        except (aiohttp.ClientError, OSError) as error:
-            worker.reachable = False
-            worker.out(f"it cannot be reached: {error}")
-        else:
-            self._read(worker, response.status, body)
-        finally:
-            worker.asked_at = time.monotonic()
-
-    def _read(self, worker: Worker, http_status: int, body: bytes) -> None:
-        if http_status == 404:
-            worker.reachable = True
-            worker.out(f"it has no {STATUS_PATH}: Plait's plugin is not loaded in that engine")
-        elif http_status != 200:
-            worker.reachable = True
-            worker.out(f"{STATUS_PATH} answered {http_status}")
-        else:
-            try:
-                worker.take(EngineStatus.model_validate_json(body))
-            except ValidationError as error:
-                worker.reachable = True
-                first = error.errors()[0]
-                where = ".".join(map(str, first["loc"])) or "body"
-                worker.out(f"{STATUS_PATH} is not what this router reads: {where}: {first['msg']}")
+def _process(status: EngineStatus) -> tuple[float, tuple[int, ...]]:
+    return status.started_at, tuple(rank.pid for rank in status.ranks)
 
 
 def _judge(status: EngineStatus, side: Side) -> str:

@@ -42,19 +42,23 @@ class Metric:
 # From a cached chat answer to a long prefill: 5 ms to 10 min.
 _LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
+# Between two tokens of a stream, and other short waits: 1 ms to 5 s.
+_SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
 # The router's own work.
 REQUESTS = Metric(
     "plait_router_requests",
     Kind.COUNTER,
-    "Requests by route and outcome (ok, refused, no_pair, prefill_failed, decode_failed, client_gone, "
-    "draining, fault: a bug of the router).",
+    "Requests by route and outcome (ok, refused, unauthorized, rate_limited, no_pair, queue_full, "
+    "queue_timeout, prefill_failed, decode_failed, client_gone, draining, fault: a bug of the router).",
     ("route", "outcome"),
 )
 IN_FLIGHT = Metric("plait_router_in_flight", Kind.GAUGE, "Requests that have not been answered in full yet.")
+QUEUED = Metric("plait_router_queued", Kind.GAUGE, "Requests that wait for a worker with room.")
 FIRST_BYTE_SECONDS = Metric(
     "plait_router_first_byte_seconds",
     Kind.HISTOGRAM,
-    "From the request's last byte in to the answer's first byte out.",
+    "From the request's last byte in to the answer's first byte out: of streams, the time to first token.",
     ("route",),
     _LATENCY,
 )
@@ -65,18 +69,62 @@ REQUEST_SECONDS = Metric(
     ("route",),
     _LATENCY,
 )
+INTER_TOKEN_SECONDS = Metric(
+    "plait_router_inter_token_seconds",
+    Kind.HISTOGRAM,
+    "Between two pieces of a stream (an engine's event or several) as they pass the router.",
+    (),
+    _SHORT,
+)
+QUEUE_SECONDS = Metric(
+    "plait_router_queue_seconds",
+    Kind.HISTOGRAM,
+    "Waits for a worker with room, of the requests that had to wait.",
+    (),
+    _LATENCY,
+)
+CONNECT_SECONDS = Metric(
+    "plait_router_connect_seconds", Kind.HISTOGRAM, "Opening a connection to an engine.", ("side",), _SHORT
+)
+PHASE_SECONDS = Metric(
+    "plait_router_phase_seconds",
+    Kind.HISTOGRAM,
+    "Phases of answered requests: prefill from its request to its answer, decode from its first byte to its "
+    "last.",
+    ("phase",),
+    _LATENCY,
+)
 LEG_FAILURES = Metric(
     "plait_router_leg_failures",
     Kind.COUNTER,
-    "Failed legs by the side and worker that failed and how (refused, status, timeout, broken, aborted, "
-    "too_large).",
+    "Failed legs by the side and worker that failed and how (refused, stale, status, timeout, broken, "
+    "aborted, too_large).",
     ("side", "worker", "kind"),
+)
+RETRIES = Metric(
+    "plait_router_retries",
+    Kind.COUNTER,
+    "Further tries of requests, by the side that had failed and how.",
+    ("side", "kind"),
 )
 ABORTS = Metric(
     "plait_router_aborts",
     Kind.COUNTER,
     "Abort messages to engines by result (taken, refused, unreachable).",
     ("side", "worker", "result"),
+)
+PLACEMENTS = Metric(
+    "plait_router_placements",
+    Kind.COUNTER,
+    "Prefill workers chosen by what decided (sticky, owner, home, spill, policy).",
+    ("why",),
+)
+PREFIX_PAGES = Metric(
+    "plait_router_prefix_pages",
+    Kind.COUNTER,
+    "Pages of prompts (64 tokens, estimated): all, and those that were in requests sent to the same prefill "
+    "worker before. An estimate of the prefix hit, made without the engines.",
+    ("part",),
 )
 WORKER_READY = Metric(
     "plait_router_worker_ready",
@@ -93,9 +141,28 @@ WORKER_STATUS_AGE_SECONDS = Metric(
     "Age of the last status that the worker gave; absent until it gave one.",
     ("side", "worker"),
 )
+BREAKER = Metric(
+    "plait_router_breaker",
+    Kind.GAUGE,
+    "Processes of the router whose circuit breaker of the worker is in this state (closed, open, half-open).",
+    ("side", "worker", "state"),
+)
 PAIRS_READY = Metric(
     "plait_router_pairs_ready", Kind.GAUGE, "Pairs of prefill and decode with equal contracts, both alive."
 )
+DISCOVERY_AGE_SECONDS = Metric(
+    "plait_router_discovery_age_seconds",
+    Kind.GAUGE,
+    "Seconds since the list of workers was last known to be true; absent until it was.",
+    ("source",),
+)
+DISCOVERY_PROBLEM = Metric(
+    "plait_router_discovery_problem",
+    Kind.GAUGE,
+    "1 while the source of workers is in trouble (the last known list stays in force).",
+    ("source",),
+)
+PROCESSES = Metric("plait_router_processes", Kind.GAUGE, "Processes of this router that serve clients.")
 
 # The engines' figures, as their status says them; the router exports them for all its workers.
 _RANK = ("side", "worker", "rank")
@@ -151,14 +218,26 @@ ENGINE_REQUESTS = Metric(
 ROUTER_METRICS: tuple[Metric, ...] = (
     REQUESTS,
     IN_FLIGHT,
+    QUEUED,
     FIRST_BYTE_SECONDS,
     REQUEST_SECONDS,
+    INTER_TOKEN_SECONDS,
+    QUEUE_SECONDS,
+    CONNECT_SECONDS,
+    PHASE_SECONDS,
     LEG_FAILURES,
+    RETRIES,
     ABORTS,
+    PLACEMENTS,
+    PREFIX_PAGES,
     WORKER_READY,
     WORKER_IN_FLIGHT,
     WORKER_STATUS_AGE_SECONDS,
+    BREAKER,
     PAIRS_READY,
+    DISCOVERY_AGE_SECONDS,
+    DISCOVERY_PROBLEM,
+    PROCESSES,
 )
 ENGINE_METRICS: tuple[Metric, ...] = (
     CACHE_PAGES,

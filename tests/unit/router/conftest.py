@@ -15,8 +15,10 @@ import uvicorn
 from tests.unit.router.stub_engine import StubEngine
 
 from plait.router.app import admin_app, client_app
+from plait.router.board import Board
 from plait.router.config import Deadlines, PrefillTarget, RouterConfig
-from plait.router.server import _listen, _Server, _settings
+from plait.router.server import finding, listen, server_of
+from plait.router.sources import source_of
 from plait.router.state import RouterState, open_state
 
 # Deadlines that no test meets by chance, however busy the machine: those that a test is about it shortens.
@@ -24,7 +26,10 @@ CALM = Deadlines(
     connect=20.0,
     first_byte=30.0,
     idle=30.0,
+    total=300.0,
+    queue=30.0,
     client_stall=30.0,
+    head=30.0,
     body=30.0,
     status=10.0,
     abort=5.0,
@@ -44,12 +49,14 @@ class RunningRouter:
     def __init__(
         self,
         state: RouterState,
+        board: Board,
         url: str,
         admin_url: str,
         http: aiohttp.ClientSession,
         engines: list[StubEngine],
     ) -> None:
         self.state = state
+        self.board = board
         self.url = url
         self.admin_url = admin_url
         self.http = http
@@ -87,6 +94,7 @@ class RunningRouter:
         await self.until(
             lambda: (
                 not self.state.lifecycle.in_flight
+                and not len(self.state.watch)
                 and not any(w.in_flight for w in self.state.workers.workers)
             )
         )
@@ -104,15 +112,18 @@ async def running_router(engines: list[StubEngine], **settings: Any) -> AsyncIte
             **settings,
         }
     )
-    async with open_state(config) as state, aiohttp.ClientSession() as http:
-        apps = [client_app(state), admin_app(state)]
+    async with (
+        open_state(config) as state,
+        finding(state, source_of(config)) as board,
+        aiohttp.ClientSession() as http,
+    ):
         servers: list[tuple[uvicorn.Server, asyncio.Task[None], str]] = []
-        for app in apps:
-            sock = _listen(dataclasses.replace(config, admin_port=0), "port", 0)
-            server = _Server(_settings(app))
+        for app in (client_app(state, board), admin_app(board)):
+            sock = listen(config, "port", config.host, 0)
+            server = server_of(app, config, clients=not servers)
             url = "http://{}:{}".format(*sock.getsockname()[:2])
             servers.append((server, asyncio.create_task(server.serve(sockets=[sock])), url))
-        router = RunningRouter(state, servers[0][2], servers[1][2], http, engines)
+        router = RunningRouter(state, board, servers[0][2], servers[1][2], http, engines)
         lag = asyncio.create_task(router.watch_lag())
         try:
             yield router

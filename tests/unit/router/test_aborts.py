@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 from tests.unit.router.conftest import Lab, RunningRouter
 
 from plait.router import aborts as module
-from plait.router.upstream import FailureKind, Leg, LegError
+from plait.router.leg import FailureKind, Leg, LegError
 
 
 @pytest.fixture(autouse=True)

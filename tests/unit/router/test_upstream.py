@@ -16,7 +16,7 @@ from tests.unit.router.stub_engine import StubEngine, hang, replies, reset, stat
 from plait.router.answers import EngineError
 from plait.router.config import PrefillTarget, RouterConfig
 from plait.router.pairing import Side
-from plait.router.upstream import Clock, FailureKind, Leg, LegError, open_session, read_all, sent
+from plait.router.leg import Clock, FailureKind, Leg, LegError, open_session, read_all, sent
 from plait.router.workers import Worker
 
 

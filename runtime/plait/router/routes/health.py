@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
+from plait.router.board import Board
 from plait.router.pairing import Side
-from plait.router.state import RouterState
 
 
 class Health(BaseModel):
@@ -33,7 +33,7 @@ class Readiness(BaseModel):
     workers: list[WorkerReadiness]
 
 
-def routes(state: RouterState) -> APIRouter:
+def routes(board: Board) -> APIRouter:
     """The two probes."""
     router = APIRouter(tags=["probes"])
 
@@ -43,19 +43,21 @@ def routes(state: RouterState) -> APIRouter:
 
     @router.get("/ready", responses={503: {"model": Readiness}})
     async def ready(response: Response) -> Readiness:
-        answer = readiness(state)
+        answer = readiness(board)
         response.status_code = 200 if answer.ready else 503
         return answer
 
     return router
 
 
-def readiness(state: RouterState) -> Readiness:
+def readiness(board: Board) -> Readiness:
     """Whether the router can serve now."""
-    reasons = state.workers.reasons()
-    pairs = len(state.workers.pairs())
-    if state.lifecycle.draining:
+    reasons = board.workers.reasons()
+    pairs = len(board.workers.pairs())
+    if board.draining:
         reason = "the router is ending"
+    elif not board.source.synced:
+        reason = f"the list of workers is not known yet: {board.source.problem or 'waiting for the source'}"
     elif not pairs:
         reason = "no prefill and decode engines with equal contracts are ready"
     else:
@@ -66,6 +68,6 @@ def readiness(state: RouterState) -> Readiness:
         pairs=pairs,
         workers=[
             WorkerReadiness(url=w.url, side=w.side, ready=not reasons[w.url], reason=reasons[w.url])
-            for w in state.workers.workers
+            for w in board.workers.workers
         ],
     )

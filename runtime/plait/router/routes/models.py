@@ -1,16 +1,15 @@
-"""`/v1/models`: what a decode engine in rotation says, since that is who answers the prompts."""
+"""`/v1/models`: what the decode engines in rotation say, since they are who answers the prompts."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
-import aiohttp
 from fastapi import APIRouter, Request, Response
 
 from plait.router.errors import RouterError
-from plait.router.headers import to_client, to_engine
+from plait.router.headers import to_client
 from plait.router.state import RouterState
+from plait.router.upstream.fetch import FetchError, fetch
 
 log = logging.getLogger("plait.router.models")
 
@@ -31,22 +30,24 @@ def routes(state: RouterState) -> APIRouter:
 
 
 async def _ask(state: RouterState, request: Request) -> Response:
-    headers = to_engine(request.headers.raw, api_key=state.config.engine_api_key)
+    if state.keys is not None:
+        state.keys.admit(request.headers.raw)
+    headers = [(b"accept", b"application/json")]
+    if state.config.engine_api_key:
+        headers.append((b"authorization", b"Bearer " + state.config.engine_api_key.encode()))
     path = request.scope["raw_path"].decode("ascii")
-    for url in {pair.decode.url: None for pair in state.workers.pairs()}:
+    for worker in {pair.decode: None for pair in state.workers.pairs()}:
         try:
-            async with (
-                asyncio.timeout(state.config.deadlines.connect),
-                state.session.get(url + path, headers=headers, allow_redirects=False) as response,
-            ):
-                body = await response.read()
-        except (aiohttp.ClientError, OSError) as error:
-            log.warning("decode %s: no answer to %s: %r", url, path, error)
+            answer = await fetch(
+                worker.pool, "GET", path, headers=headers, seconds=state.config.deadlines.connect
+            )
+        except (FetchError, TimeoutError) as error:
+            log.warning("decode %s: no answer to %s: %r", worker.url, path, error)
             continue
-        if response.status < 500:
+        if answer.status < 500 and answer.status not in (401, 403):
             return Response(
-                body,
-                response.status,
-                headers={k.decode(): v.decode() for k, v in to_client(response.headers)},
+                answer.body,
+                answer.status,
+                headers={k.decode("latin-1"): v.decode("latin-1") for k, v in to_client(answer.headers)},
             )
     raise RouterError(503, "No decode engine is ready; GET /ready says why.", code="no_pair")

@@ -1,0 +1,58 @@
+"""The process of the admin port: finds workers, tells the serving processes, and shows one view of them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import uvloop
+
+from plait.router.app import admin_app
+from plait.router.board import Board
+from plait.router.config import RouterConfig
+from plait.router.directory import Desired, Directory
+from plait.router.metrics import RouterMetrics
+from plait.router.processes.channel import Hub
+from plait.router.registry import Registry
+from plait.router.server import ending_signal, server_of, serving, watching
+from plait.router.sources import source_of
+from plait.router.state import trust_of
+
+
+def main(config: RouterConfig, sock: socket.socket, control: str) -> None:
+    """Serve the admin port until SIGTERM."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, sock, control))
+
+
+async def _serve(config: RouterConfig, sock: socket.socket, control: str) -> None:
+    ending = ending_signal()
+    hub = Hub()
+    await hub.open(control)
+    async with Registry(config, trust=trust_of(config)) as workers:
+
+        def apply(desired: Desired) -> None:
+            workers.withdraw(desired.withdrawn)
+            workers.set_targets(desired.targets)
+            hub.tell(desired)
+
+        source = source_of(config)
+        directory = Directory(apply)
+        board = Board(
+            workers=workers,
+            source=source,
+            directory=directory,
+            metrics=RouterMetrics(),
+            admin_api_key=config.admin_api_key,
+            ask=hub.ask,
+            settle=hub.settle,
+            draining=ending.is_set,
+        )
+        async with (
+            watching(source, directory),
+            serving(config, [(server_of(admin_app(board), config, clients=False), sock)]) as running,
+        ):
+            told = asyncio.create_task(ending.wait())
+            await asyncio.wait({told, *running}, return_when=asyncio.FIRST_COMPLETED)
+            told.cancel()
+        await hub.close()

@@ -1,0 +1,249 @@
+"""One HTTP/1.1 connection to an engine, as callbacks: what arrives is handed on in the same turn of the loop.
+
+No task, future or timer lives here: a receiver is called with the head, each piece of the body, the end or
+the failure, and whoever owns the receiver keeps the deadlines. Parsing is httptools' (llhttp).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import Protocol, cast
+
+import httptools
+
+# An engine's response head is some hundred bytes; garbage and endless heads end here.
+MAX_HEAD_BYTES = 64 << 10
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Fault(StrEnum):
+    """How a connection failed."""
+
+    REFUSED = "refused"  # no connection came about: nothing was sent
+    STALE = "stale"  # a kept connection was closed by the engine before any byte of the answer
+    BROKEN = "broken"  # closed or garbage after that
+
+
+class Receiver(Protocol):
+    """Gets one response. After `on_end` or `on_failed` nothing is called any more.
+
+    Each method may close the connection; none may block.
+    """
+
+    def on_head(self, status: int, headers: Headers) -> None:
+        """Status line and headers (names in lower case)."""
+
+    def on_data(self, data: bytes) -> None:
+        """The next bytes of the body, transfer coding removed; never empty."""
+
+    def on_end(self) -> None:
+        """The response is complete, the connection already back with its pool."""
+
+    def on_failed(self, fault: Fault, message: str) -> None:
+        """The response will not be completed; the connection is closed."""
+
+
+class Owner(Protocol):
+    """Hears what becomes of a connection: the pool."""
+
+    def opened(self, connection: Connection) -> None:
+        """It stands."""
+
+    def kept(self, connection: Connection) -> None:
+        """A response ended on it, and another request may follow."""
+
+    def lost(self, connection: Connection) -> None:
+        """It is closed."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection; carries one request at a time (no pipelining)."""
+
+    __slots__ = (
+        "_body",
+        "_complete",
+        "_excess",
+        "_framed",
+        "_head_bytes",
+        "_headers",
+        "_headers_done",
+        "_informational",
+        "_keep",
+        "_owner",
+        "_parser",
+        "_receiver",
+        "_status",
+        "idle_since",
+        "served",
+        "transport",
+    )
+
+    def __init__(self, owner: Owner) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.served = 0  # responses completed
+        self.idle_since = 0.0
+        self._owner = owner
+        self._receiver: Receiver | None = None
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._headers: Headers = []
+        self._body: list[bytes] = []
+        self._head_bytes = 0
+        self._status = 0
+        self._headers_done = self._informational = self._complete = self._excess = False
+        self._framed = self._keep = False
+
+    # Ours.
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request may be sent on it now, as far as this side knows."""
+        return self.transport is not None and self._receiver is None and not self.transport.is_closing()
+
+    def request(self, head: bytes, body: bytes, receiver: Receiver) -> None:
+        """Send a request (`head` ends with the empty line); `receiver` gets the response."""
+        assert self._receiver is None, "one request at a time"
+        assert self.transport is not None
+        self._receiver = receiver
+        self._headers = []
+        self._head_bytes = self._status = 0
+        self._headers_done = self._informational = self._complete = self._excess = self._framed = False
+        # One segment where the body is small; a large one is not copied.
+        if len(body) <= 8 << 10:
+            self.transport.write(head + body)
+        else:
+            self.transport.writelines((head, body))
+
+    def close(self) -> None:
+        """Close; the receiver, if one waits, hears nothing any more."""
+        self._receiver = None
+        if self.transport is not None:
+            # Not close(): what is still to be sent would be sent first, for an answer that nobody wants.
+            self.transport.abort()
+
+    def pause(self) -> None:
+        """Read no more until `resume`: the engine feels the client's pace."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    # asyncio's.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have all methods of asyncio.Transport, but are none.
+        self.transport = cast(asyncio.Transport, transport)
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        receiver, parser = self._receiver, self._parser
+        if receiver is None or parser is None:
+            # Bytes that no request asked for: whatever they are, the next answer must not begin with them.
+            self.close()
+            return
+        if not self._headers_done:
+            self._head_bytes += len(data)
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._fail(Fault.BROKEN, "switched protocols")
+            return
+        except httptools.HttpParserError as error:
+            if self._receiver is receiver:
+                self._fail(Fault.BROKEN, f"answered with what is not HTTP ({type(error).__name__})")
+            return
+        if not self._headers_done and self._head_bytes > MAX_HEAD_BYTES:
+            self._fail(Fault.BROKEN, f"sent a response head of over {MAX_HEAD_BYTES} bytes")
+            return
+        if self._receiver is not receiver:
+            return
+        body = self._body
+        if body:
+            piece = body[0] if len(body) == 1 else b"".join(body)
+            body.clear()
+            receiver.on_data(piece)
+            if self._receiver is not receiver:
+                return
+        if self._complete:
+            self._end(receiver)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner.lost(self)
+        receiver = self._receiver
+        self._parser = None  # breaks the cycle with its callbacks
+        if receiver is None:
+            return
+        self._receiver = None
+        if self._headers_done and not self._framed and exc is None:
+            receiver.on_end()
+        elif self.served and not self._head_bytes:
+            receiver.on_failed(Fault.STALE, "closed a kept connection")
+        else:
+            receiver.on_failed(Fault.BROKEN, _how(exc))
+
+    # httptools'.
+
+    def on_message_begin(self) -> None:
+        if self._complete and not self._informational:
+            self._excess = True
+        self._informational = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-length" or (name == b"transfer-encoding" and value.lower() == b"chunked"):
+            self._framed = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        if self._excess:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._informational = True
+            self._headers, self._framed = [], False
+            return
+        self._headers_done, self._status = True, status
+        if status in (204, 304):
+            self._framed = True
+        receiver = self._receiver
+        if receiver is not None:
+            receiver.on_head(status, self._headers)
+
+    def on_body(self, data: bytes) -> None:
+        if not self._excess:
+            self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        assert self._parser is not None
+        if self._informational or self._excess:
+            return
+        self._complete = True
+        self._keep = self._parser.should_keep_alive() and self._framed
+
+    # The end of a response.
+
+    def _end(self, receiver: Receiver) -> None:
+        self._receiver = None
+        self.served += 1
+        if self._keep and not self._excess:
+            self._owner.kept(self)
+        else:
+            self.close()
+        receiver.on_end()
+
+    def _fail(self, fault: Fault, message: str) -> None:
+        receiver = self._receiver
+        self.close()
+        if receiver is not None:
+            receiver.on_failed(fault, message)
+
+
+def _how(exc: Exception | None) -> str:
+    if exc is None:
+        return "closed the connection before its answer was complete"
+    return f"broke off ({type(exc).__name__})"
