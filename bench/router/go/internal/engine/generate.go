@@ -53,6 +53,7 @@ func plain(conn net.Conn, status int, body string) error {
 	return err
 }
 
+// generate answers a prompt. A prefill engine that is asked without a room answers it all by itself.
 func (e *Engine) generate(conn net.Conn, route answers.Route, body []byte) error {
 	request := readAsked(body)
 	tokens := request.tokens
@@ -71,7 +72,9 @@ func (e *Engine) generate(conn net.Conn, route answers.Route, body []byte) error
 				room.fill()
 			}
 		}
-		tokens = 1 // a prefill engine answers with the first token, and is done
+		if room != nil {
+			tokens = 1 // a prefill engine answers with the first token, and is done
+		}
 	} else if modelled && room != nil {
 		select {
 		case <-room.filled:

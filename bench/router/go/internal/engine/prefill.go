@@ -17,6 +17,9 @@ type prefillModel struct {
 	lock    sync.Mutex
 	caches  []*prefixcache.Cache
 	queues  []chan job
+	waiting []int // prompts of each engine that are not computed yet
+	ratios  float64
+	arrived int
 	figures PrefixFigures
 }
 
@@ -37,6 +40,8 @@ type PrefixFigures struct {
 	Requests      []int     `json:"requests"`
 	Computed      []int     `json:"computed_tokens"`
 	QueuedSeconds []float64 `json:"queued_seconds"`
+	// Mean, over the arrivals, of the most prompts under way on one engine, to the engines' mean.
+	InFlightRatio float64 `json:"in_flight_worst_to_mean"`
 }
 
 func newPrefillModel(engines, pages int, perSecond float64) *prefillModel {
@@ -60,6 +65,7 @@ func (m *prefillModel) reset() {
 	for i := range m.caches {
 		m.caches[i] = prefixcache.New(m.pages)
 	}
+	m.waiting, m.ratios, m.arrived = make([]int, n), 0, 0
 	m.figures = PrefixFigures{
 		Requests: make([]int, n), Computed: make([]int, n), QueuedSeconds: make([]float64, n),
 	}
@@ -79,6 +85,8 @@ func (m *prefillModel) run(engine int, body []byte) error {
 	}
 	m.lock.Lock()
 	m.figures.Requests[engine]++
+	m.waiting[engine]++
+	m.weigh()
 	best := 0
 	for _, cache := range m.caches {
 		best = max(best, cache.Match(work.keys))
@@ -95,6 +103,19 @@ func (m *prefillModel) run(engine int, body []byte) error {
 	return nil
 }
 
+// weigh notes how uneven the engines are just now, where there is enough under way to speak of.
+func (m *prefillModel) weigh() {
+	total, most := 0, 0
+	for _, n := range m.waiting {
+		total += n
+		most = max(most, n)
+	}
+	if total >= 2*len(m.waiting) {
+		m.ratios += float64(most*len(m.waiting)) / float64(total)
+		m.arrived++
+	}
+}
+
 func (m *prefillModel) compute(engine int) {
 	for work := range m.queues[engine] {
 		m.lock.Lock()
@@ -107,6 +128,7 @@ func (m *prefillModel) compute(engine int) {
 		time.Sleep(time.Duration(float64(work.tokens-hit) / m.perSecond * 1e9))
 		m.lock.Lock()
 		m.caches[engine].Insert(work.keys)
+		m.waiting[engine]--
 		m.lock.Unlock()
 		close(work.done)
 	}
@@ -116,6 +138,9 @@ func (m *prefillModel) snapshot() PrefixFigures {
 	m.lock.Lock()
 	defer m.lock.Unlock()
 	copied := m.figures
+	if m.arrived > 0 {
+		copied.InFlightRatio = m.ratios / float64(m.arrived)
+	}
 	copied.Requests = append([]int(nil), m.figures.Requests...)
 	copied.Computed = append([]int(nil), m.figures.Computed...)
 	copied.QueuedSeconds = append([]float64(nil), m.figures.QueuedSeconds...)

@@ -1,0 +1,129 @@
+"""`make bench-router`: every router in turn on one core, several rounds, one table and one JSON file.
+
+Order within a round changes from round to round, so that a machine that slows down over the time slows down
+all of them. The router has its core alone; generator and mock engines share the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.router import figures, machine, phases, table, tools
+from bench.router.mocks import mock_engines
+from bench.router.phases import Errors
+from bench.router.prefix import trace
+from bench.router.routers import Baseline, Plait, Router, SglangRouter, features, started
+from rich.console import Console
+
+_ENGINES_A_SIDE = 2
+
+
+def main() -> int:
+    """Measure; 0: sound (with --check: and within all bounds), 1: not, 2: the machine cannot."""
+    options = _options()
+    console = Console()
+    try:
+        cores = machine.split_cores()
+        machine.allow_files()
+        tools.build()
+        report = _measure(options, cores, console)
+    except (machine.MachineError, tools.LoadError) as error:
+        console.print(f"bench-router: {error}", style="red", highlight=False, markup=False)
+        return 2
+    out = options.out or tools.ROOT / (
+        ".plait/bench/router-quick.json" if options.quick else "docs/figures/router.json"
+    )
+    figures.write(out, report)
+    console.print(f"written to {out}", highlight=False)
+    for text in report["errors"]:
+        console.print(text, style="red", highlight=False, markup=False)
+    missed = [b.name for b in figures.bounds(report) if not b.kept]
+    missed += [form for form, kept in report["prefix_kept"].items() if not kept]
+    return 1 if report["errors"] or (options.check and missed) else 0
+
+
+def _measure(options: argparse.Namespace, cores: machine.Cores, console: Console) -> dict[str, Any]:
+    lengths = phases.QUICK if options.quick else phases.FULL
+    errors = Errors()
+    about = machine.describe()
+    one, four = Plait(), Plait(processes=4)
+    sglang, baseline = SglangRouter(log_level=options.sglang_log_level), Baseline()
+    has = features()
+    for name, there in has.items():
+        if not there:
+            option = name.replace("_", "-")
+            console.print(f"plait router has no --{option}: measured without it", style="yellow")
+    rounds: list[dict[str, Any]] = []
+    memory: dict[str, dict[str, float]] = {}
+    with mock_engines(core=cores.load, prefill=_ENGINES_A_SIDE, decode=_ENGINES_A_SIDE) as mocks:
+        for number in range(lengths.rounds):
+            turn: list[Router] = [one, sglang]
+            if has["processes"]:
+                turn.append(four)
+            if number % 2 == 0:  # a reference beside the comparison: every second round will do
+                turn.append(baseline)
+            turn = turn[number % len(turn) :] + turn[: number % len(turn)]
+            found: dict[str, Any] = {}
+            for router in turn:
+                console.print(f"round {number + 1} of {lengths.rounds}: {router.name}", highlight=False)
+                with started(router, mocks, core=cores.router) as running:
+                    mocks.reset()
+                    found[router.name] = phases.speed(
+                        running, mocks, lengths, errors, requests_only=router is four
+                    )
+            rounds.append(found)
+        # Not the baseline: httpx needs minutes for so many streams.
+        for router in (one,) if options.quick else (one, sglang):
+            console.print(f"{lengths.streams} streams: {router.name}", highlight=False)
+            with started(router, mocks, core=cores.router) as running:
+                memory[router.name] = phases.memory(running, lengths, errors)
+    console.print("prefix trace", highlight=False)
+    rivals = [sglang, SglangRouter(pairs=False, log_level=options.sglang_log_level)]
+    placed = trace(
+        [one, *rivals] if options.quick else [one, *rivals, baseline],
+        forms=lengths.forms,
+        cores=cores,
+        conversations=lengths.conversations,
+        errors=errors,
+    )
+    about["load_average_after"] = machine.describe()["load_average_before"]
+    headline = figures.headline(rounds, memory)
+    table.show(console, rounds, memory, placed, headline)
+    return {
+        **{name: None if value is None else round(value, 3) for name, value in headline.items()},
+        "prefix_kept": figures.prefix_verdict(placed),
+        "bounds": {b.name: b.most for b in figures.bounds(headline)},
+        "errors": errors,
+        "command": shlex.join(["python", "-m", "bench.router.run", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": machine.commit(tools.ROOT),
+        "machine": about,
+        "versions": tools.versions(),
+        "plait_features": has,
+        "note": "CPU: user and system time of all processes of the router. Ratios: medians over the rounds.",
+        "rounds": rounds,
+        "memory_mb": memory,
+        "prefix": {form: {n: p._asdict() for n, p in by.items()} for form, by in placed.items()},
+    }
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench-router", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short round, about a minute")
+    parser.add_argument("--check", action="store_true", help="exit status 1 when a bound is not kept")
+    parser.add_argument("--out", type=Path, help="where the JSON goes (full: docs/figures/router.json)")
+    parser.add_argument(
+        "--sglang-log-level",
+        default="warn",
+        help="its default, info, writes two lines for each request, which costs it a quarter more CPU",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""What the measurement needs beside Plait: the Go programs, built here, and the other routers' packages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.router.machine import MachineError
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+WORK = ROOT / ".plait" / "bench"
+_VENV = WORK / "venv"
+_REQUIREMENTS = HERE / "requirements.txt"
+_MEASURED = ("sglang-router", "fastapi", "uvicorn", "httpx", "uvloop", "httptools")
+
+
+class LoadError(RuntimeError):
+    """The generator could not do its work; the message ends with what it said."""
+
+
+def build() -> None:
+    """Build the Go programs, and the virtual environment of the other routers. Raises MachineError."""
+    for log in WORK.glob("*.log"):
+        log.unlink()
+    if shutil.which("go") is None:
+        raise MachineError("go is not on PATH: install Go 1.26 or later, which builds mocks and generator")
+    _do(["go", "build", "-o", f"{WORK / 'bin'}/", "./cmd/..."], cwd=HERE / "go")
+    wanted = _REQUIREMENTS.read_text(encoding="utf-8")
+    stamp = _VENV / "requirements.txt"
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return
+    # uv as tools/setup.sh finds it, else pip.
+    uv = shutil.which("uv") or shutil.which(ROOT / ".plait/tools/bin/uv")
+    if uv is not None:
+        _do([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(_VENV)])
+        install = [uv, "pip", "install", "--quiet", "--python", str(python())]
+    else:
+        _do([sys.executable, "-m", "venv", "--clear", str(_VENV)])
+        install = [str(python()), "-m", "pip", "install", "--quiet"]
+    _do([*install, "--no-deps", "-r", str(_REQUIREMENTS)])
+    stamp.write_text(wanted, encoding="utf-8")
+
+
+def python() -> Path:
+    """The interpreter that sglang-router and the baseline are installed for."""
+    return _VENV / "bin" / "python"
+
+
+def program(name: str) -> str:
+    """Path of a Go program."""
+    return str(WORK / "bin" / name)
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that are measured, as requirements.txt pins them."""
+    pins = dict(line.split("==") for line in _REQUIREMENTS.read_text(encoding="utf-8").split())
+    return {name: pins[name] for name in _MEASURED}
+
+
+def load(kind: str, address: str, *, key: str, pids: Sequence[int] = (), **flags: object) -> dict[str, Any]:
+    """Run the generator to its end; the figures that it prints.
+
+    Durations among `flags` are in Go's form ("4s"). Raises LoadError where it fails; answers that were wrong
+    are counted in the figures.
+    """
+    command = [program("load"), kind, "-address", address, "-key", key, "-pids", ",".join(map(str, pids))]
+    for name, value in flags.items():
+        command += [f"-{name}", str(value)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise LoadError(f"load {kind} on {address} failed: {done.stderr.strip()[-1000:]}")
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _do(command: Sequence[str], *, cwd: Path = ROOT) -> None:
+    try:
+        subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True, timeout=600)
+    except subprocess.CalledProcessError as error:
+        raise MachineError(f"{' '.join(command)} failed: {error.stderr.strip()[-2000:]}") from error
