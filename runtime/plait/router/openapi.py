@@ -38,6 +38,10 @@ _EVERYWHERE = {
 }
 _KEYS = {"401": "No API key, or a wrong one."}
 _OF_KEYS = {"429": "The key's rate is used up."}
+_ADMIN = {
+    "401": "The admin API has a key, and another one was sent.",
+    "409": "A worker with this address is listed already, or cannot be changed so.",
+}
 _PROMPTS = {
     "408": "The request did not arrive in time.",
     "413": "The body is over the router's limit.",
@@ -128,6 +132,8 @@ def _schema(app: FastAPI, *, prompts: bool, keys: bool) -> dict[str, Any]:
         asks = keys and (path.startswith("/v1/") or path == Route.GENERATE)
         for operation in methods.values():
             told = _EVERYWHERE | (_KEYS | _OF_KEYS if asks else {})
+            if path.startswith("/api/v1/workers"):
+                told |= _ADMIN
             for status, text in told.items():
                 operation["responses"].setdefault(status, _error(status, text))
             if asks:
@@ -143,7 +149,8 @@ def _prompt(route: Route) -> dict[str, Any]:
             "headers": {"X-Request-Id": {"schema": _TEXT}},
             "content": {
                 "application/json": {"schema": {"type": ["object", "array"]}},
-                "text/event-stream": {"schema": _TEXT},
+                # OpenAPI 3.1 has no words for one event of a stream.
+                "text/event-stream": {},
             },
         }
     }

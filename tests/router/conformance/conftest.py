@@ -9,9 +9,12 @@ import openai
 import pytest
 from tests.router.conformance.engine import pair
 from tests.router.conformance.process import SECRET, Router, running
+from tests.router.conformance.wire import Wire, request
 
 # Small enough that a test can exceed it without moving much.
 MAX_BODY_MIB = 1
+# To one failure, so that fewer than half of an engine's requests fail.
+_GOOD = 3
 GOOD_KEY = f"plait-{SECRET}-good"
 SLOW_KEY = f"plait-{SECRET}-slow"
 
@@ -58,6 +61,17 @@ def _fresh(request: pytest.FixtureRequest) -> None:
             engine.prompts.clear()
             engine.aborts.clear()
             engine.strays.clear()
+
+
+@pytest.fixture
+def calm(router: Router) -> None:
+    """Good requests before a test in which an engine fails, so that its circuit breaker stays closed."""
+    for _ in range(_GOOD):
+        with Wire(router.address) as wire:
+            wire.send(request("POST", "/v1/chat/completions", b"{}"))
+            assert wire.reply().status == 200
+    for engine in router.engines:
+        engine.prompts.clear()
 
 
 def _digest(key: str) -> str:

@@ -155,6 +155,7 @@ def test_answer_is_the_decode_engines_byte_for_byte(router: Router) -> None:
         pytest.param([b'data: {"x": 1}\n\ndata: [DONE]\n\n\n\n: bye\n\n'], id="more-after-done"),
     ],
 )
+@pytest.mark.usefixtures("calm")
 def test_stream_is_the_decode_engines_byte_for_byte(router: Router, parts: list[bytes]) -> None:
     with router.decode.behaving(events(parts)):
         answer = _post(router, CHAT, b'{"messages":[],"stream":true}')

@@ -14,6 +14,8 @@ from tests.router.conformance.conftest import GOOD_KEY, SLOW_KEY
 from tests.router.conformance.engine import Answer, events, refusal
 from tests.router.conformance.process import SECRET, Router
 
+pytestmark = pytest.mark.usefixtures("calm")
+
 MESSAGES: Any = [{"role": "user", "content": SECRET}]
 ROLE, WORD = shapes.stream("/v1/chat/completions", {"stream": True})[:2]
 

@@ -118,6 +118,16 @@ OWNED_HEADERS = {
     )
 }
 
+REQUEST_IDS = {
+    name: _with("x-request-id", value, 400, param="x-request-id")
+    for name, value in (
+        ("spaces", "a b"),
+        ("beyond ASCII", "ü"),
+        ("too long", "a" * 1000),
+        ("tab", "a\tb"),
+    )
+}
+
 UPGRADES = {
     "websocket": Case(
         request(
@@ -144,6 +154,7 @@ CASES: dict[str, Case] = {
         ("method", METHODS),
         ("content", CONTENT),
         ("the router's header", OWNED_HEADERS),
+        ("request id", REQUEST_IDS),
         ("upgrade", UPGRADES),
     )
     for name, case in table.items()
