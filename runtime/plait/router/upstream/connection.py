@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again."""
+        """Read again; nothing where it does."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -231,6 +231,8 @@ class Connection(asyncio.Protocol):
         self._receiver = None
         self.served += 1
         if self._keep and not self._excess:
+            # Its last bytes may have come just as the client fell behind: the next request needs a reader.
+            self.resume()
             self._owner.kept(self)
         else:
             self.close()
