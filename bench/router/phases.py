@@ -114,7 +114,7 @@ def _requests(router: Running, size: int, lengths: Lengths, errors: Errors) -> d
         window=f"{lengths.window}s",
     )
     _note(router, f"requests of {size} bytes", figures, errors)
-    return figures | _cost(figures, "requests")._asdict()
+    return _with_cost(router, figures, "requests")
 
 
 def _chunks(router: Running, lengths: Lengths, errors: Errors) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _chunks(router: Running, lengths: Lengths, errors: Errors) -> dict[str, Any]
         window=f"{lengths.window}s",
     )
     _note(router, "streams", figures, errors)
-    return figures | _cost(figures, "chunks")._asdict()
+    return _with_cost(router, figures, "chunks")
 
 
 def _paced_chunks(router: Running, lengths: Lengths, errors: Errors) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _paced_chunks(router: Running, lengths: Lengths, errors: Errors) -> dict[str
         window=f"{lengths.paced}s",
     )
     _note(router, "paced streams", figures, errors)
-    return figures | _cost(figures, "chunks")._asdict()
+    return _with_cost(router, figures, "chunks")
 
 
 def _streams_in_all(router: Running, count: int, errors: Errors) -> None:
@@ -156,13 +156,15 @@ def _streams_in_all(router: Running, count: int, errors: Errors) -> None:
     _note(router, f"{count} streams", figures, errors)
 
 
-def _cost(figures: dict[str, Any], unit: str) -> Cost:
+def _with_cost(router: Running, figures: dict[str, Any], unit: str) -> dict[str, Any]:
     count = figures[unit]
     if not count:
         raise LoadError(f"no {unit} within {figures['seconds']:.1f} s: {figures['error_examples']}")
-    return Cost(
+    cost = Cost(
         figures["cpu_s"] / count * 1e6, count / figures["seconds"], figures["cpu_s"] / figures["seconds"]
     )
+    # The peak only ever rises: it says in which phase it did.
+    return figures | cost._asdict() | {"peak_mb": router.tree.memory().largest_peak}
 
 
 def _note(router: Running, what: str, figures: dict[str, Any], errors: Errors) -> None:

@@ -26,7 +26,7 @@ _ENGINES_A_SIDE = 2
 def main() -> int:
     """Measure; 0: sound (with --check: and within all bounds), 1: not, 2: the machine cannot."""
     options = _options()
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=110)
     try:
         cores = machine.split_cores()
         machine.allow_files()
