@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import openai
 import pytest
 from tests.router.conformance.engine import pair
 from tests.router.conformance.process import SECRET, Router, running
 from tests.router.conformance.wire import Wire, request
+from tests.unit.router import certificates
 
 # Small enough that a test can exceed it without moving much.
 MAX_BODY_MIB = 1
@@ -17,6 +20,14 @@ MAX_BODY_MIB = 1
 _GOOD = 3
 GOOD_KEY = f"plait-{SECRET}-good"
 SLOW_KEY = f"plait-{SECRET}-slow"
+ADMIN_KEY = f"admin-{SECRET}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keyed(Router):
+    """A router that speaks TLS, and the file of the authority to trust for it."""
+
+    authority: Path
 
 
 @pytest.fixture(scope="session")
@@ -31,19 +42,36 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
 
 
 @pytest.fixture(scope="session")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """Asks for a key; the engines have one of their own. One key may ask once a minute."""
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    """As on the open net: TLS, client keys, an admin key, and engines with a key of their own.
+
+    One client key may ask once a minute.
+    """
     folder = tmp_path_factory.mktemp("keyed")
     lines = [f"good sha256:{_digest(GOOD_KEY)}", f"slow sha256:{_digest(SLOW_KEY)} rate=1/min burst=1"]
-    keys = folder / "keys"
-    keys.write_text("\n".join(lines) + "\n")
-    with (
-        pair() as (prefill, decode),
-        running(
-            folder, prefill, decode, "--api-keys", str(keys), "--engine-api-key", f"engine-{SECRET}"
-        ) as made,
-    ):
-        yield made
+    files = {"keys": "\n".join(lines).encode() + b"\n"}
+    certificate = certificates.make("router", authority=True)
+    files |= {"tls.crt": certificate.pem, "tls.key": certificate.key_pem}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    options = {
+        "--api-keys": folder / "keys",
+        "--engine-api-key": f"engine-{SECRET}",
+        "--admin-api-key": ADMIN_KEY,
+        "--tls-certificate": folder / "tls.crt",
+        "--tls-key": folder / "tls.key",
+    }
+    words = [str(word) for option in options.items() for word in option]
+    with pair() as (prefill, decode), running(folder, prefill, decode, *words) as made:
+        yield Keyed(
+            url=made.url.replace("http:", "https:"),
+            admin_url=made.admin_url,
+            address=made.address,
+            prefill=prefill,
+            decode=decode,
+            log=made.log,
+            authority=folder / "tls.crt",
+        )
 
 
 @pytest.fixture

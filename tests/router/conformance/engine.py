@@ -50,17 +50,18 @@ class Seen(NamedTuple):
 class Answer(NamedTuple):
     """What to send. `parts` in chunked coding, one write each.
 
-    `then`: end well; "die": break the connection a moment after the last part; "hang": send nothing at all.
+    `then`: end at once; "late": end a moment after the last part; "die": break the connection then; "hang":
+    send nothing at all.
     """
 
     parts: list[bytes]
     status: int = 200
     headers: tuple[tuple[str, str], ...] = (("content-type", "application/json"),)
-    then: Literal["end", "die", "hang"] = "end"
+    then: Literal["end", "late", "die", "hang"] = "end"
 
 
 Behave = Callable[[Seen], Answer]
-# What was sent before an engine dies has been read by then: the death is seen on its own.
+# What was sent before has been read by then, so that the end is seen on its own.
 _LAST_WORDS_S = 0.1
 
 
@@ -70,7 +71,7 @@ def whole(value: Any, *, status: int = 200, headers: dict[str, str] | None = Non
     return Answer([json.dumps(value).encode()], status, tuple(sent.items()))
 
 
-def events(payloads: list[bytes], *, then: Literal["end", "die"] = "end") -> Answer:
+def events(payloads: list[bytes], *, then: Literal["end", "late", "die"] = "end") -> Answer:
     """A stream of events."""
     return Answer(payloads, headers=(("content-type", "text/event-stream; charset=utf-8"),), then=then)
 
@@ -251,8 +252,9 @@ class _Connection(asyncio.Protocol):
         self._transport.write(("\r\n".join(head) + "\r\n\r\n").encode())
         for part in filter(None, answer.parts):
             self._transport.write(b"%x\r\n%s\r\n" % (len(part), part))
-        if answer.then == "die":
+        if answer.then != "end":
             await asyncio.sleep(_LAST_WORDS_S)
+        if answer.then == "die":
             self._transport.close()
         else:
             self._transport.write(b"0\r\n\r\n")

@@ -9,8 +9,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.router.conformance.engine import Engine
 
@@ -20,7 +20,8 @@ _END_S = 20.0
 SECRET = "s3cret-7f3a"
 
 
-class Router(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Router:
     """A router that runs, its engines, and the file with all it said."""
 
     url: str
@@ -29,7 +30,6 @@ class Router(NamedTuple):
     prefill: Engine
     decode: Engine
     log: Path
-    pid: int
 
     @property
     def engines(self) -> tuple[Engine, Engine]:
@@ -53,13 +53,12 @@ def running(folder: Path, prefill: Engine, decode: Engine, *options: str) -> Ite
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     made = Router(
-        f"http://127.0.0.1:{port}",
-        f"http://127.0.0.1:{admin_port}",
-        ("127.0.0.1", port),
-        prefill,
-        decode,
-        log,
-        process.pid,
+        url=f"http://127.0.0.1:{port}",
+        admin_url=f"http://127.0.0.1:{admin_port}",
+        address=("127.0.0.1", port),
+        prefill=prefill,
+        decode=decode,
+        log=log,
     )
     try:
         _wait_ready(made, process)
