@@ -7,8 +7,8 @@ untouched: big integers, number formats, key order.
 
 from __future__ import annotations
 
+import os
 import secrets
-import uuid
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -64,9 +64,12 @@ def fresh_tags(batch: int | None) -> Tags:
 
     Ids of one batch have one length, so none is a prefix of another: engines abort by prefix.
     """
-    request_id = uuid.uuid4().hex
     if batch is None:
-        return Tags(request_id, (fresh_room(),), (request_id,))
+        # One call for both: 128 bits name the request, 63 the room.
+        random = os.urandom(24)
+        request_id = random[:16].hex()
+        return Tags(request_id, (int.from_bytes(random[16:]) >> 1 or 1,), (request_id,))
+    request_id = os.urandom(16).hex()
     rooms: dict[int, None] = {}
     while len(rooms) < batch:
         rooms[fresh_room()] = None

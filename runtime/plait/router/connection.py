@@ -49,6 +49,11 @@ class ClientConnection(HttpToolsProtocol):
     # For the app.
 
     @property
+    def body_arrived(self) -> bool:
+        """Whether the body of the request under way is here in full: to receive it takes no waiting."""
+        return not self.cycle.more_body
+
+    @property
     def write_paused(self) -> bool:
         """Whether the client takes less than it is sent."""
         return self.flow.write_paused

@@ -78,7 +78,7 @@ class Client:
                 raise RouterError(415, "Send the request body without a Content-Encoding.", code="encoding")
             if name == b"content-length" and value.isdigit() and int(value) > limit:
                 raise _too_large(limit)
-        message = await self._body_part(seconds)
+        message = await self._body_part(None if self._connection.body_arrived else seconds)
         body: bytes = message.get("body", b"")
         if not message.get("more_body"):
             if len(body) > limit:
@@ -98,13 +98,14 @@ class Client:
         return b"".join(parts)
 
     async def _body_part(self, seconds: float | None) -> MutableMapping[str, Any]:
-        try:
-            async with asyncio.timeout(seconds):
-                message = await self._receive()
-        except TimeoutError as error:
-            if seconds is None:
-                raise
-            raise _late(seconds) from error
+        if seconds is None:
+            message = await self._receive()
+        else:
+            try:
+                async with asyncio.timeout(seconds):
+                    message = await self._receive()
+            except TimeoutError as error:
+                raise _late(seconds) from error
         if message["type"] == "http.disconnect":
             raise ClientGoneError("the client left while it sent its request")
         return message

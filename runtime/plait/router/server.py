@@ -162,6 +162,8 @@ def server_of(app: ASGIApp, config: RouterConfig, *, clients: bool = True) -> Se
             ws="none",
             lifespan="off",
             access_log=False,
+            # Who a client is says its key; X-Forwarded-* is for whoever reads the engines' logs.
+            proxy_headers=False,
             log_config=None,
             log_level="warning",
             server_header=False,
