@@ -206,7 +206,7 @@ class Registry:
             worker.last_picked = self._picks
             worker.enter(legs)
         if keys is not None:
-            self.memory.note(keys.blocks, chosen.prefill.id)
+            self.memory.note(keys, chosen.prefill.id, computed=chosen.computed)
         return Lease(
             chosen.prefill,
             chosen.decode,

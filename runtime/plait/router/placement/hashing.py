@@ -20,8 +20,8 @@ PAGE_BYTES = 256
 # A block is what gets a hash: a page, beyond the first pages several, which bounds the cost of long prompts.
 _FINE = 64
 _COARSE = 16
-# How much of a prompt without messages decides its home.
-ANCHOR_PAGES = 16
+# Pages after which prompts are kin (they begin with the same system prompt or document).
+_ROOT = 8
 
 # Fields under which the engine keeps separate caches, beside the model: equal prompts share nothing then.
 _CACHE_FIELDS = ("lora_path", "extra_key", "cache_salt")
@@ -30,16 +30,19 @@ _PROMPT_FIELDS = {Route.COMPLETIONS: ("prompt",), Route.GENERATE: ("text", "inpu
 
 
 class PrefixKeys(NamedTuple):
-    """What placement knows of a prompt.
+    """What placement knows of a prompt; hashes have 64 bits.
 
-    `anchor`: 64-bit hash of the part that names the conversation; it does not change as the conversation
-    grows, and decides the home without any state. `blocks`: chain hashes, each of the whole prefix up to
-    the end of its block, ascending; `anchor_depth` of them lie within the anchor's part.
+    `anchor`: of the part that names the conversation, which does not change as it grows: tools and messages
+    through the user's first, or of a prompt without messages the largest power of two of pages (which
+    changes when the prompt has doubled). `root`: of its first pages, equal for prompts of one kind.
+    `blocks`: chain hashes, each of the whole prefix up to the end of its block, ascending. `half`: blocks in
+    the first half of a prompt that does not say where its parts begin; 0 for one that does.
     """
 
     anchor: int
+    root: int
     blocks: tuple[int, ...] = ()
-    anchor_depth: int = 0
+    half: int = 0
 
 
 def pages_in(depth: int) -> int:
@@ -62,7 +65,10 @@ def prefix_keys(fields: Mapping[str, Any], route: Route, *, body: bytes) -> Pref
             if (prompt := fields.get(name)) is not None:
                 keys = _prompt(prompt, seed)
                 break
-    return keys or PrefixKeys(xxh3_64_intdigest(body, seed))
+    if keys is None:
+        anchor = xxh3_64_intdigest(body, seed)
+        keys = PrefixKeys(anchor, anchor)
+    return keys
 
 
 def _salt(fields: Mapping[str, Any]) -> int:
@@ -99,54 +105,54 @@ def _chat(fields: Mapping[str, Any], seed: int) -> PrefixKeys | None:
             data = b"".join((data, b",", memoryview(orjson.dumps(messages[asked:]))[1:-1]))
     except TypeError:  # nested deeper than orjson writes
         return None
-    return _of_bytes(data, seed, anchor_end)
+    return _chain(data.__getitem__, len(data), PAGE_BYTES, anchor_end, seed)
 
 
 def _prompt(prompt: object, seed: int) -> PrefixKeys | None:
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         prompt = prompt[0]
-    if isinstance(prompt, str) and prompt:
+    if not prompt:
+        return None
+    if isinstance(prompt, str):
         data = prompt.encode("utf-8", "surrogatepass")
-        return _of_bytes(data, seed, min(len(data), ANCHOR_PAGES * PAGE_BYTES))
-    if isinstance(prompt, list) and prompt:
-        return _of_ids(prompt, seed)
+        return _halves(data.__getitem__, len(data), PAGE_BYTES, seed)
+    if isinstance(prompt, list):
+        ids = prompt
+        try:
+            # JSON: a third of the cost of packing the ids into machine words, and it takes any garbage.
+            return _halves(lambda part: orjson.dumps(ids[part]), len(ids), PAGE_TOKENS, seed)
+        except TypeError:  # nested deeper than orjson writes
+            return None
     return None
 
 
-def _of_bytes(data: bytes, seed: int, anchor_end: int) -> PrefixKeys:
-    return _chain(lambda start, end: data[start:end], len(data), anchor_end, PAGE_BYTES, seed)
+def _halves(piece: Callable[[slice], bytes], size: int, page: int, seed: int) -> PrefixKeys:
+    """Keys of a prompt that does not say where its parts begin."""
+    pages = size // page
+    anchor_end = page << (pages.bit_length() - 1) if pages else size
+    keys = _chain(piece, size, page, anchor_end, seed)
+    half = (pages + 1) // 2
+    return keys._replace(half=half if half <= _FINE else _FINE + -(-(half - _FINE) // _COARSE))
 
 
-def _of_ids(ids: list[Any], seed: int) -> PrefixKeys | None:
-    anchor_end = min(len(ids), ANCHOR_PAGES * PAGE_TOKENS)
-    try:
-        # JSON of the ids: a third of the cost of packing them into machine words, and it takes any garbage.
-        return _chain(
-            lambda start, end: orjson.dumps(ids[start:end]), len(ids), anchor_end, PAGE_TOKENS, seed
-        )
-    except TypeError:  # nested deeper than orjson writes
-        return None
-
-
-def _chain(
-    piece: Callable[[int, int], bytes], size: int, anchor_end: int, page: int, seed: int
-) -> PrefixKeys:
-    """Keys of a prompt of `size` units, `page` of them a page, of which `piece(start, end)` gives the bytes.
+def _chain(piece: Callable[[slice], bytes], size: int, page: int, anchor_end: int, seed: int) -> PrefixKeys:
+    """Keys of a prompt of `size` units, `page` of them a page, of which `piece` gives the bytes of a slice.
 
     Each block's hash is seeded by the one before, so that it stands for the whole prefix.
     """
     digest = xxh3_64_intdigest
     blocks: list[int] = []
-    anchor = anchor_depth = start = 0
+    anchor = root = start = 0
     hashed, chain, step, end = False, seed, page, page
     while True:
         if end > anchor_end and not hashed:
             # Under the inverse seed: else the anchor of a short prompt would be a longer one's first block.
-            anchor, anchor_depth = digest(piece(start, anchor_end), chain ^ _MASK), len(blocks)
+            anchor = digest(piece(slice(start, anchor_end)), chain ^ _MASK)
+            root = blocks[_ROOT - 1] if len(blocks) >= _ROOT else anchor
             hashed = True
         if end > size:
-            return PrefixKeys(anchor, tuple(blocks), anchor_depth)
-        chain = digest(piece(start, end), chain)
+            return PrefixKeys(anchor, root, tuple(blocks))
+        chain = digest(piece(slice(start, end)), chain)
         blocks.append(chain)
         if len(blocks) == _FINE:
             step = page * _COARSE

@@ -8,6 +8,7 @@ its share of what is under way gets no request for the sake of its cache.
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections.abc import Collection, Sequence
 from enum import StrEnum
@@ -21,13 +22,14 @@ from plait.router.placement.views import View
 V = TypeVar("V", bound=View)
 
 # Load that any worker may have before its share is looked at, so that a quiet system does not scatter
-# conversations for the sake of one request.
-SLACK = 2
-# A prefix within the anchor counts when it is so much of the prompt (a long document asked about anew).
-_WORTH = 0.5
+# conversations for the sake of a few requests.
+SLACK = 4
+# A worker that knows the conversation may have so many times the load that another may have.
+_OWNER = 2
+# Pages to compute that are worth a usual request.
+_WORK_PAGES = 64
 # Ranks of a free worker: usual, suspect, tried before.
-_TRIED = 2
-_RANKS = (0, 1, _TRIED)
+_USUAL, _SUSPECT, _TRIED = _RANKS = (0, 1, 2)
 _CHANCE = random.Random()
 
 
@@ -72,6 +74,16 @@ class Placement(NamedTuple, Generic[V]):
     matched: int
     pages: int
 
+    @property
+    def computed(self) -> int:
+        """Pages that prefill will probably have to compute."""
+        return self.pages - self.matched
+
+    @property
+    def work(self) -> float:
+        """What it adds to the load of the prefill worker, in usual requests."""
+        return 1 + self.computed / _WORK_PAGES
+
 
 def choose(
     policy: Policy,
@@ -89,8 +101,11 @@ def choose(
     `sticky`: value of the client's sticky header, which goes before the policy. `exclude`: ids of workers
     tried before. `bound`: how many times the mean load a worker may have and still be chosen for its cache.
     """
-    able = _best([v for v in views if v.in_flight < v.limit], exclude)
-    return _choose(policy, able, keys, memory, sticky, bound, rng) if able else None
+    able = _best(views, exclude)
+    if not able:
+        return None
+    worker, why = _choose(policy, able, keys, memory, sticky, bound, rng)
+    return Chosen(worker, why, _matched(worker, keys, memory))
 
 
 def choose_pair(
@@ -111,35 +126,39 @@ def choose_pair(
     The prefill worker is chosen by `policy` among those for which a decode worker of the same wire contract
     is below its limit, that decode worker by `decode_policy`; `sticky` goes before both. Else as `choose`.
     """
-    free_prefills = [v for v in prefills if v.in_flight < v.limit]
-    free_decodes = [v for v in decodes if v.in_flight < v.limit]
     for worst in _RANKS:
-        wires = {v.wire for v in free_decodes if (_TRIED if v.id in exclude else v.suspect) <= worst}
-        wires.discard("")
-        able = [
-            v
-            for v in free_prefills
-            if v.wire in wires and (_TRIED if v.id in exclude else v.suspect) <= worst
-        ]
+        partners = _free(decodes, exclude, worst)
+        wires = {v.wire for v in partners}
+        able = [v for v in _free(prefills, exclude, worst) if v.wire and v.wire in wires]
         if able:
             break
     else:
         return None
-    first = _choose(policy, _best(able, exclude), keys, memory, sticky, bound, rng)
-    wire = first.worker.wire
-    partners = _best([v for v in free_decodes if v.wire == wire], exclude)
-    second = _choose(decode_policy, partners, keys, memory, sticky, bound, rng)
-    pages = pages_in(len(keys.blocks)) if keys else 0
-    return Placement(first.worker, second.worker, first.why, first.matched, pages)
+    if worst != _USUAL:
+        # Not both sides need the lower rank.
+        able, partners = _best(able, exclude), list(decodes)
+    prefill, why = _choose(policy, able, keys, memory, sticky, bound, rng)
+    wire = prefill.wire
+    partners = [v for v in partners if v.wire == wire]
+    if worst != _USUAL:
+        partners = _best(partners, exclude)
+    decode, _ = _choose(decode_policy, partners, keys, memory, sticky, bound, rng)
+    pages = pages_in(len(keys.blocks)) if keys is not None else 0
+    return Placement(prefill, decode, why, _matched(prefill, keys, memory), pages)
 
 
-def _best(free: list[V], exclude: Collection[int]) -> list[V]:
-    """Those of the lowest rank present."""
-    for worst in _RANKS:
-        able = [v for v in free if (_TRIED if v.id in exclude else v.suspect) <= worst]
-        if able:
-            return able
-    return []
+def _free(views: Sequence[V], exclude: Collection[int], worst: int) -> list[V]:
+    """Those below their limit whose rank is not beyond `worst`."""
+    if worst == _USUAL:
+        return [v for v in views if v.in_flight < v.limit and not v.suspect and v.id not in exclude]
+    if worst == _SUSPECT:
+        return [v for v in views if v.in_flight < v.limit and v.id not in exclude]
+    return [v for v in views if v.in_flight < v.limit]
+
+
+def _best(views: Sequence[V], exclude: Collection[int]) -> list[V]:
+    """Those below their limit of the lowest rank present."""
+    return next(filter(None, (_free(views, exclude, worst) for worst in _RANKS)), [])
 
 
 def _choose(
@@ -150,44 +169,39 @@ def _choose(
     sticky: str | None,
     bound: float,
     rng: random.Random,
-) -> Chosen[V]:
-    blocks = keys.blocks if keys is not None else ()
+) -> tuple[V, Why]:
     if sticky is not None:
-        worker, why = _near_home(able, key_of(sticky), _cap(able, bound), Why.STICKY)
-    elif policy is Policy.PREFIX_AWARE and keys is not None:
-        worker, why = _prefix_aware(able, keys, memory, _cap(able, bound))
-    else:
-        why = Why.POLICY
-        if policy is Policy.ROUND_ROBIN:
-            worker = min(able, key=_last_picked)
-        elif policy is Policy.RANDOM:
-            worker = rng.choice(able)
-        else:
-            worker = min(able, key=_load)
-    return Chosen(worker, why, pages_in(memory.depth(blocks, worker.id)) if memory and blocks else 0)
+        return _near_home(able, key_of(sticky), _cap(able, bound), Why.STICKY)
+    if policy is Policy.PREFIX_AWARE and keys is not None:
+        return _prefix_aware(able, keys, memory, _cap(able, bound))
+    if policy is Policy.ROUND_ROBIN:
+        return min(able, key=_last_picked), Why.POLICY
+    if policy is Policy.RANDOM:
+        return rng.choice(able), Why.POLICY
+    return _least(able), Why.POLICY
 
 
 def _prefix_aware(able: list[V], keys: PrefixKeys, memory: PrefixMemory | None, cap: float) -> tuple[V, Why]:
-    blocks = keys.blocks
-    if memory is not None and blocks:
-        match = memory.deepest(blocks, [v.id for v in able])
-        if _worth(match.depth, keys):
-            owners = [v for v in able if v.load < cap and v.id in match.workers]
-            if owners:
-                # Equal owners: the one that everybody would take for this prompt.
-                return _first(owners, keys.anchor), Why.OWNER
-            under = [v for v in able if v.load < cap]
-            match = memory.deepest(blocks, [v.id for v in under])
-            if _worth(match.depth, keys):
-                return _first([v for v in under if v.id in match.workers], keys.anchor), Why.SPILL
-            worker, _ = _near_home(able, keys.anchor, cap, Why.HOME)
-            return worker, Why.SPILL
-    return _near_home(able, keys.anchor, cap, Why.HOME)
-
-
-def _worth(depth: int, keys: PrefixKeys) -> bool:
-    """Whether a known prefix of `depth` blocks decides, rather than the prompt's anchor."""
-    return depth > keys.anchor_depth or (depth > 0 and pages_in(depth) >= _WORTH * pages_in(len(keys.blocks)))
+    if memory is None:
+        return _near_home(able, keys.anchor, cap, Why.HOME)
+    why = Why.HOME
+    ahead = memory.ahead([v.id for v in able])
+    ids, sure = memory.owners(keys)
+    if ids:
+        owners = [v for v in able if v.id in ids and (sure or v.id not in ahead)]
+        for bound in (cap, _OWNER * cap):
+            # Equal owners: the one that everybody would take for this prompt.
+            if near := [v for v in owners if v.load < bound]:
+                return _first(near, keys.anchor), Why.OWNER
+        why = Why.SPILL
+    # Prompts of one kind belong together, unless they are too many for one worker.
+    key = keys.anchor if memory.is_hot(keys, len(able)) else keys.root
+    if ahead:
+        behind = [v for v in able if v.id not in ahead]
+        if behind and _first(able, key).id in ahead:
+            why = Why.SPILL
+        able = behind or able
+    return _near_home(able, key, cap, why)
 
 
 def _near_home(able: list[V], key: int, cap: float, why: Why) -> tuple[V, Why]:
@@ -197,13 +211,22 @@ def _near_home(able: list[V], key: int, cap: float, why: Why) -> tuple[V, Why]:
         return home, why
     under = [v for v in able if v.load < cap]
     # None is under the cap only where loads are fractions.
-    return (_first(under, key) if under else min(able, key=_load)), Why.SPILL
+    return (_first(under, key) if under else _least(able)), Why.SPILL
 
 
 def _first(views: list[V], key: int) -> V:
+    """The first of `views` in the key's rendezvous order."""
     if len(views) == 1:
         return views[0]
-    return max(views, key=lambda v: weight(key, v.seed))
+    weights = [weight(v.seed, key) for v in views]
+    return views[weights.index(max(weights))]
+
+
+def _least(views: list[V]) -> V:
+    """The least loaded, of equals the one picked longest ago."""
+    lowest = min([v.load for v in views])
+    equals = [v for v in views if v.load == lowest]
+    return equals[0] if len(equals) == 1 else min(equals, key=_last_picked)
 
 
 def _cap(able: list[V], bound: float) -> float:
@@ -212,9 +235,8 @@ def _cap(able: list[V], bound: float) -> float:
     return max(SLACK, math.ceil(bound * (total + 1) / len(able)))
 
 
-def _load(view: View) -> tuple[float, int]:
-    return view.load, view.last_picked
+def _matched(worker: View, keys: PrefixKeys | None, memory: PrefixMemory | None) -> int:
+    return memory.matched(keys, worker.id) if memory is not None and keys is not None else 0
 
 
-def _last_picked(view: View) -> int:
-    return view.last_picked
+_last_picked = operator.attrgetter("last_picked")

@@ -21,13 +21,12 @@ def key_of(text: str) -> int:
     return xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
 
-def weight(key: int, seed: bytes) -> int:
-    """64 even bits for a worker (`seed_of`) and a 64-bit key; the highest is the key's home."""
-    # XXH3 of eight bytes under a 64-bit seed is one integer mix, done in C: a seventh of its cost in Python.
-    return xxh3_64_intdigest(seed, key)
+# weight(seed, key): 64 even bits for a worker (`seed_of`) and a 64-bit key; the highest is the key's home.
+# XXH3 of eight bytes under a 64-bit seed is one integer mix, done in C: a seventh of its cost in Python.
+weight = xxh3_64_intdigest
 
 
 def order(key: int, seeds: Iterable[bytes]) -> list[int]:
     """Positions of `seeds`, home first."""
-    weights = [xxh3_64_intdigest(seed, key) for seed in seeds]
+    weights = [weight(seed, key) for seed in seeds]
     return sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
