@@ -1,4 +1,4 @@
-"""Which prefill engine serves a request with which decode engine. Pure: candidates in, pair out.
+"""Which prefill engines serve requests with which decode engines, and why the others serve none. Pure.
 
 Only engines with equal, non-empty wire hashes are paired: with unequal contracts decode would read bytes
 that mean something else, and nothing would say so.
@@ -19,22 +19,16 @@ class Side(StrEnum):
 
 
 class Candidate(NamedTuple):
-    """One engine as pairing sees it.
-
-    `trouble`: why it cannot serve, empty when it is alive with Plait's status. `in_flight`: legs under way
-    on it. `picked`: number of the pick that chose it last (0: never), which breaks ties in turn.
-    """
+    """One engine as pairing sees it. `trouble`: why it cannot serve, empty when it can."""
 
     name: str
     side: Side
     wire_hash: str
     trouble: str
-    in_flight: int
-    picked: int
 
 
 class Pair(NamedTuple):
-    """Names of the engines that serve one request."""
+    """Names of two engines that serve requests together."""
 
     prefill: str
     decode: str
@@ -50,25 +44,6 @@ def pairs(candidates: Sequence[Candidate]) -> list[Pair]:
         for d in able
         if d.side is Side.DECODE and d.wire_hash == p.wire_hash
     ]
-
-
-def choose(candidates: Sequence[Candidate]) -> Pair | None:
-    """The pair for the next request, None when there is none.
-
-    The least loaded prefill engine that has a partner, then the least loaded of its partners; among equals
-    the one that was picked longest ago, so that equals take turns.
-    """
-    able = pairs(candidates)
-    if not able:
-        return None
-    by_name = {c.name: c for c in candidates}
-
-    def load(name: str) -> tuple[int, int]:
-        return by_name[name].in_flight, by_name[name].picked
-
-    prefill = min({p.prefill: None for p in able}, key=load)
-    decode = min((p.decode for p in able if p.prefill == prefill), key=load)
-    return Pair(prefill, decode)
 
 
 def reasons(candidates: Sequence[Candidate]) -> dict[str, str]:

@@ -85,7 +85,7 @@ class Worker(View):
             trouble = self.target.reason or "it is draining: no new requests"
         if not trouble and not self.breaker.allow():
             trouble = "its circuit breaker is open: its last requests failed"
-        return Candidate(self.url, self.side, self.wire, trouble, self.in_flight, self.last_picked)
+        return Candidate(self.url, self.side, self.wire, trouble)
 
     def enter(self, legs: int) -> None:
         """Legs of one request begin."""

@@ -142,7 +142,8 @@ def choose_pair(
     partners = [v for v in partners if v.wire == wire]
     if worst != _USUAL:
         partners = _best(partners, exclude)
-    decode, _ = _choose(decode_policy, partners, keys, memory, sticky, bound, rng)
+    # What decode engines have cached is not remembered: there prefix-aware is the prompt's home.
+    decode, _ = _choose(decode_policy, partners, keys, None, sticky, bound, rng)
     pages = pages_in(len(keys.blocks)) if keys is not None else 0
     return Placement(prefill, decode, why, _matched(prefill, keys, memory), pages)
 
