@@ -8,8 +8,9 @@ BIN := .venv/bin
 STAMP := .venv/.plait-setup
 PYTEST := $(BIN)/pytest
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
-.PHONY: help setup demo test test-unit test-full lint types layers clean
+.PHONY: help setup demo test test-unit test-full bench-router soak-router lint types layers clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +19,8 @@ help:
 	@echo 'make test       setup, then unit tests and engine tests        (PYTEST_ARGS=... passes flags)'
 	@echo 'make test-unit  setup, then unit tests alone'
 	@echo 'make test-full  setup, then the whole matrix of engine tests too'
+	@echo 'make bench-router  the router beside sglang-router, 8 minutes, on two quiet cores  (BENCH_ARGS=--quick: 1)'
+	@echo 'make soak-router   1,000 streams for 5 minutes'
 	@echo 'make lint       ruff: rules and format'
 	@echo 'make types      mypy --strict'
 	@echo 'make layers     who may import whom'
@@ -39,6 +42,12 @@ test-unit: $(STAMP)
 
 test-full: $(STAMP)
 	@$(PYTEST) tests/unit tests/engine -m 'not gpu' $(PYTEST_ARGS)
+
+bench-router: $(STAMP)
+	@$(BIN)/python -m bench.router.run $(BENCH_ARGS)
+
+soak-router: $(STAMP)
+	@$(BIN)/python -m bench.router.soak $(BENCH_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -38,9 +38,12 @@ class Tree:
 
     def pids(self) -> list[int]:
         """The process, then its descendants as they are now."""
+        return [self._process.pid, *(child.pid for child in self._children())]
+
+    def _children(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            found = psutil.Process(self._process.pid).children(recursive=True)
-            return [self._process.pid, *(child.pid for child in found)]
+            found: list[psutil.Process] = psutil.Process(self._process.pid).children(recursive=True)
+            return found
         return []
 
     def memory(self) -> Memory:
@@ -67,15 +70,15 @@ class Tree:
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL for what is left of the tree after a while."""
-        pids = self.pids()
+        left = self._children()
         if self.ended is None:
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_SECONDS)
-        for pid in pids[1:]:
-            with contextlib.suppress(psutil.Error):
-                # Not yet another process with the same number: its parent is gone, but it was ours.
-                psutil.Process(pid).kill()
+        for child in left:
+            with contextlib.suppress(psutil.NoSuchProcess):  # which it is too when its number is another's
+                child.kill()
+        psutil.wait_procs(left, _END_SECONDS)
         if self.ended is None:
             self._process.kill()
             self._process.wait()
