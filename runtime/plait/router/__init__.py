@@ -17,10 +17,6 @@ def serve(config: RouterConfig) -> None:
     Raises ConfigError, before anything is started, where a port cannot be had.
     """
     if config.processes > 1:
-        # Before anything imports the metrics' client library, which looks for its folder then.
-        from plait.router.processes.folder import make_folder
-
-        make_folder()
         from plait.router.processes.supervisor import run
     else:
         from plait.router.server import run

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 import plait
 from plait.router.board import Board
@@ -25,11 +25,19 @@ _SERVED = ", ".join(f"POST {route}" for route in Route) + ", GET /v1/models"
 
 
 def client_app(state: RouterState, board: Board) -> ASGIApp:
-    """Clients' routes and the probes; the figures too, unless they have a port of their own."""
+    """Clients' routes and the probes; the figures too, unless they have a port of their own.
+
+    Its OpenAPI names the prompt routes too, which the connection serves before the app (`prompt_routes`).
+    """
     rest = [] if state.config.admin_port else [figures.routes(board)]
     app = _app([health.routes(board), models.routes(state), *rest])
     describe(app, prompts=True, keys=state.keys is not None)
-    return PromptsFirst(app, {route: PromptRoute(route, state) for route in Route})
+    return app
+
+
+def prompt_routes(state: RouterState) -> dict[bytes, PromptRoute]:
+    """By path, those that the connection serves itself."""
+    return {route.encode(): PromptRoute(route, state) for route in Route}
 
 
 def admin_app(board: Board) -> ASGIApp:
@@ -37,28 +45,6 @@ def admin_app(board: Board) -> ASGIApp:
     app = _app([health.routes(board), figures.routes(board), admin.routes(board)])
     describe(app, prompts=False, keys=False)
     return app
-
-
-class PromptsFirst:
-    """The prompt routes before a FastAPI app: nothing of it, its middleware included, is in their way."""
-
-    def __init__(self, app: FastAPI, prompts: dict[Route, PromptRoute]) -> None:
-        self.fastapi = app
-        self._prompts: dict[str, PromptRoute] = {str(route): prompt for route, prompt in prompts.items()}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            prompt = self._prompts.get(scope["path"])
-            if prompt is not None:
-                if scope["method"] == "POST":
-                    await prompt(scope, receive, send)
-                else:
-                    told = _http_error(
-                        scope["method"], scope["path"], HTTPException(405, headers={"allow": "POST"})
-                    )
-                    await told(scope, receive, send)
-                return
-        await self.fastapi(scope, receive, send)
 
 
 def _app(routers: Sequence[APIRouter]) -> FastAPI:

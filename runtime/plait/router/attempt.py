@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from plait.router.aborts import Aborts
+from plait.router.breaker import Breaker
 from plait.router.leg import FailureKind, Leg, LegError
 from plait.router.pairing import Side
 from plait.router.registry import Lease
@@ -22,74 +23,46 @@ log = logging.getLogger("plait.router.attempt")
 _NO_ABORT = (FailureKind.REFUSED, FailureKind.STATUS)
 
 
-class Signal:
-    """Wakes one task, as often as it is set; several sets before a wait are one."""
+class AttemptOwner(Protocol):
+    """The request whose attempt it is."""
 
-    __slots__ = ("_future", "_is_set", "_loop")
+    def attempt_moved(self) -> None:
+        """A leg has something to take, or has answered."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] | None = None
-        self._is_set = False
+    def attempt_failed(self) -> None:
+        """`failure` is set, and all legs are closed."""
 
-    def set(self) -> None:
-        """Wake the task that waits, or let its next wait return at once."""
-        self._is_set = True
-        future = self._future
-        if future is not None and not future.done():
-            future.set_result(None)
+    def leg_judged(self, leg: Leg, error: LegError) -> None:
+        """A leg failed, while the request was under way or after it."""
 
-    async def wait(self) -> None:
-        """Return once set."""
-        if not self._is_set:
-            future = self._future = self._loop.create_future()
-            try:
-                await future
-            finally:
-                self._future = None
-        self._is_set = False
+    def leg_done(self, leg: Leg) -> None:
+        """A leg has answered in full."""
 
 
 class Attempt:
-    """The legs of one try. `legs` are set by `begin`; a sample is a pair of legs at the same place.
+    """The legs of one try, put in by its owner; a sample is a pair of legs at the same place.
 
-    `failure`: of the leg that ended the attempt; `guilty` is that leg. `judged` is called once for each
-    failed leg, `done` for each that has answered in full.
+    `failure`: of the leg that ended the attempt; `guilty` is that leg.
     """
 
-    def __init__(
-        self,
-        lease: Lease,
-        signal: Signal,
-        *,
-        aborts: Aborts,
-        judged: Callable[[Leg, LegError], None],
-        done: Callable[[Leg], None],
-    ) -> None:
+    def __init__(self, lease: Lease, owner: AttemptOwner, *, aborts: Aborts) -> None:
         self.lease = lease
         self.prefills: list[Leg] = []
         self.decodes: list[Leg] = []
         self.failure: LegError | None = None
         self.guilty: Leg | None = None
-        self._signal = signal
+        self._owner = owner
         self._aborts = aborts
-        self._judged = judged
-        self._done = done
         self._lingering = False
-        self._settled: set[Side] = set()
-
-    @property
-    def legs(self) -> Iterable[Leg]:
-        """All of them."""
-        return (*self.prefills, *self.decodes)
+        self._prefill_told = self._decode_told = False  # what this attempt says about them
 
     @property
     def over(self) -> bool:
         """Whether no leg is open."""
-        return not any(leg.open for leg in self.prefills) and not any(leg.open for leg in self.decodes)
+        return not any(leg.open for leg in self.decodes) and not any(leg.open for leg in self.prefills)
 
     def close(self) -> None:
-        """End all legs that are open, and tell their engines to abort. Says nothing about the workers."""
+        """End all legs that are open, and tell their engines to abort."""
         for leg in (*self.prefills, *self.decodes):
             if leg.open:
                 self._aborts.send(leg)
@@ -114,15 +87,24 @@ class Attempt:
                     if not self._lingering:
                         return
 
+    def dissolve(self) -> None:
+        """Over, and nobody will look at it: leave no cycle for the garbage collector."""
+        for leg in self.prefills:
+            leg.dissolve()
+        for leg in self.decodes:
+            leg.dissolve()
+
     # leg.LegOwner
 
     def leg_moved(self, leg: Leg) -> None:
         if leg.done:
-            self._done(leg)
+            self._owner.leg_done(leg)
         if self._lingering:
             self._settle()
+            if self.over:
+                self.dissolve()
         else:
-            self._signal.set()
+            self._owner.attempt_moved()
 
     def leg_failed(self, leg: Leg) -> None:
         error = leg.failure
@@ -131,7 +113,7 @@ class Attempt:
             self._aborts.send(leg)
         if self._lingering:
             # The client has its answer; the worker is still to blame.
-            self._judged(leg, error)
+            self._owner.leg_judged(leg, error)
             self._settle()
             return
         if self.failure is not None:
@@ -139,9 +121,9 @@ class Attempt:
         guilty = self._to_blame(leg)
         assert guilty.failure is not None
         self.failure, self.guilty = guilty.failure, guilty
-        self._judged(guilty, guilty.failure)
+        self._owner.leg_judged(guilty, guilty.failure)
         self.close()
-        self._signal.set()
+        self._owner.attempt_failed()
 
     def _to_blame(self, leg: Leg) -> Leg:
         """`leg`, or prefill's of the same sample where decode was late only because that has not answered."""
@@ -152,6 +134,7 @@ class Attempt:
                 prefill.close()
                 message = f"The prefill engine is late: waited for {prefill.waits_for}."
                 prefill.failure = LegError(Side.PREFILL, FailureKind.TIMEOUT, message)
+                leg.forgive()
                 return prefill
         return leg
 
@@ -159,54 +142,73 @@ class Attempt:
 
     def _settle(self) -> None:
         """The attempt is over, or only its prefill legs are left."""
-        for side in (Side.DECODE, Side.PREFILL):
-            legs = self.decodes if side is Side.DECODE else self.prefills
-            if side in self._settled or (self._lingering and any(leg.open for leg in legs)):
-                continue
-            self._settled.add(side)
-            lease = self.lease
-            if side is Side.PREFILL:
-                breaker, ticket = lease.prefill.breaker, lease.prefill_ticket
-            else:
-                breaker, ticket = lease.decode.breaker, lease.decode_ticket
-            failed = [leg.failure for leg in legs if leg.failure is not None]
-            if any(error.to_blame for error in failed):
-                breaker.failed(ticket)
-            elif not all(leg.done or leg.status for leg in legs):
-                # It had no time to show anything.
-                breaker.abandoned(ticket)
-            else:
-                breaker.succeeded(ticket)
+        lease = self.lease
+        if not self._decode_told:
+            self._decode_told = True
+            _tell(lease.decode.breaker, lease.decode_ticket, self.decodes)
+        if not self._prefill_told and not (self._lingering and any(leg.open for leg in self.prefills)):
+            self._prefill_told = True
+            _tell(lease.prefill.breaker, lease.prefill_ticket, self.prefills)
+
+
+def _tell(breaker: Breaker, ticket: int, legs: list[Leg]) -> None:
+    shown = True
+    for leg in legs:
+        if leg.failure is not None and leg.failure.to_blame:
+            breaker.failed(ticket)
+            return
+        if not leg.done and not leg.status:
+            shown = False
+    if shown:
+        breaker.succeeded(ticket)
+    else:
+        # It had no time to show anything.
+        breaker.abandoned(ticket)
+
+
+class Watched(Protocol):
+    """Something with deadlines."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it needs no watching any more."""
+
+    def check(self, now: float) -> None:
+        """Do what is due at loop time `now`."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 class Watch:
-    """Keeps the deadlines of all attempts: one tick for all, instead of timers for each leg and chunk."""
+    """Keeps the deadlines of all requests: one tick for all, instead of timers for each leg and chunk."""
 
     TICK = 0.05
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._attempts: set[Attempt] = set()
+        self.now = self._loop.time
+        self._watched: set[Watched] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._attempts)
+        return len(self._watched)
 
-    def add(self, attempt: Attempt) -> None:
+    def add(self, watched: Watched) -> None:
         """Watch it until it is over (or `drop`)."""
-        self._attempts.add(attempt)
+        self._watched.add(watched)
         if self._timer is None:
             self._timer = self._loop.call_later(self.TICK, self._tick)
 
-    def drop(self, attempt: Attempt) -> None:
+    def drop(self, watched: Watched) -> None:
         """Watch it no more."""
-        self._attempts.discard(attempt)
+        self._watched.discard(watched)
 
     def close(self) -> None:
-        """End all attempts that still linger."""
-        for attempt in list(self._attempts):
-            attempt.close()
-        self._attempts.clear()
+        """End what is still watched."""
+        for watched in list(self._watched):
+            watched.close()
+        self._watched.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -214,12 +216,12 @@ class Watch:
     def _tick(self) -> None:
         now = self._loop.time()
         self._timer = None
-        for attempt in list(self._attempts):
+        for watched in list(self._watched):
             try:
-                attempt.check(now)
-            except Exception:  # one broken attempt must not end the deadlines of all others
-                log.exception("an attempt's deadline could not be kept")
-            if attempt.over:
-                self._attempts.discard(attempt)
-        if self._attempts:
+                watched.check(now)
+            except Exception:  # one broken request must not end the deadlines of all others
+                log.exception("a deadline could not be kept")
+            if watched.over:
+                self._watched.discard(watched)
+        if self._watched:
             self._timer = self._loop.call_later(self.TICK, self._tick)

@@ -59,21 +59,28 @@ class Tags(NamedTuple):
     rids: tuple[str, ...]
 
 
-def fresh_tags(batch: int | None) -> Tags:
+def fresh_tags(batch: int | None, request_id: str | None = None) -> Tags:
     """New rooms (63 random bits, never 0, which engines read as "unset") and request ids, never seen before.
+
+    `request_id`: one that was drawn before, and for no other request.
 
     Ids of one batch have one length, so none is a prefix of another: engines abort by prefix.
     """
     if batch is None:
         # One call for both: 128 bits name the request, 63 the room.
         random = os.urandom(24)
-        request_id = random[:16].hex()
-        return Tags(request_id, (int.from_bytes(random[16:]) >> 1 or 1,), (request_id,))
-    request_id = os.urandom(16).hex()
+        request_id = request_id or random[8:].hex()
+        return Tags(request_id, (int.from_bytes(random[:8]) >> 1 or 1,), (request_id,))
+    request_id = request_id or fresh_id()
     rooms: dict[int, None] = {}
     while len(rooms) < batch:
         rooms[fresh_room()] = None
     return Tags(request_id, tuple(rooms), tuple(f"{request_id}-{i:06d}" for i in range(batch)))
+
+
+def fresh_id() -> str:
+    """32 hex digits that name a request."""
+    return os.urandom(16).hex()
 
 
 def fresh_room() -> int:

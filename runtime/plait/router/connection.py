@@ -1,77 +1,60 @@
-"""A client's connection: uvicorn's own, with the limits that a server before the open net needs.
+"""A client's connection: uvicorn's own, with limits for the open net, and prompts taken out of ASGI.
 
-uvicorn has no deadline for a request's head, no limit on its size, answers malformed requests in plain
-text, and tells an app that its client left only to a task that waits for it. The four are added here; the
-ASGI scope holds the connection as `scope["plait.connection"]`.
+uvicorn has no deadline for a request's head and body, no limit on the head's size, and answers malformed
+requests in plain text: all three are added. A request to a prompt route becomes an `Incoming`, which takes
+the place of uvicorn's request-response cycle: no ASGI message, task or event stands between the bytes of a
+prompt and the engines. All other routes go to the ASGI app as ever, also on the same connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from plait.router.errors import RouterError
-
-SCOPE_KEY = "plait.connection"
+from plait.router.incoming import Incoming, PromptHandler
 
 
 class Limits(NamedTuple):
-    """Of one request's head. `head_seconds` from its first byte (or the connection's opening) to its end."""
+    """Of one request. `head_seconds` and `body_seconds` from the first byte (or the connection's opening)."""
 
     head_bytes: int = 64 << 10
     head_lines: int = 100
     head_seconds: float = 15.0
+    body_seconds: float = 60.0
 
 
 class ClientConnection(HttpToolsProtocol):
-    """One client's connection. `on_lost` is called once when it is gone; set per request, by the app."""
+    """One client's connection."""
 
+    cycle: Any  # uvicorn's, or an Incoming
     limits = Limits()
+    prompts: Mapping[bytes, PromptHandler] = {}
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.on_lost: Callable[[], None] | None = None
-        self.lost = False
+        self.serving: Incoming | None = None  # the prompt that is answered now
         self._in_head = False
         self._head_bytes = 0
         self._refused = False
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._late_timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def limited(cls, limits: Limits) -> type[ClientConnection]:
-        """The protocol with other limits."""
-        return type("LimitedClientConnection", (cls,), {"limits": limits})
-
-    # For the app.
-
-    @property
-    def body_arrived(self) -> bool:
-        """Whether the body of the request under way is here in full: to receive it takes no waiting."""
-        return not self.cycle.more_body
-
-    @property
-    def write_paused(self) -> bool:
-        """Whether the client takes less than it is sent."""
-        return self.flow.write_paused
-
-    async def drained(self) -> None:
-        """Returns when the client has taken enough, or is gone."""
-        await self.flow.drain()
-
-    def abort(self) -> None:
-        """Close at once, whatever is still to be sent."""
-        if self.transport is not None:
-            self.transport.abort()
+    def configured(
+        cls, limits: Limits, prompts: Mapping[bytes, PromptHandler] = {}
+    ) -> type[ClientConnection]:
+        """The protocol with these limits, and `prompts` by path."""
+        return type("ConfiguredConnection", (cls,), {"limits": limits, "prompts": prompts})
 
     # asyncio's.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._arm()
+        self._arm(self.limits.head_seconds, self._head_late)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -79,53 +62,117 @@ class ClientConnection(HttpToolsProtocol):
         # Counted by the piece: the first piece of a request may hold all of its head and more.
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._refused or not self._in_head:
+        if self._refused:
             return
-        if self._head_bytes > self.limits.head_bytes:
-            self._refuse(
-                RouterError(
-                    431,
-                    f"The request's head is over {self.limits.head_bytes} bytes, this router's limit.",
-                    code="headers_too_large",
-                )
-            )
-        elif self._head_timer is None:
-            # Most heads arrive whole, and need no timer.
-            self._arm()
+        if self._in_head:
+            if self._head_bytes > self.limits.head_bytes:
+                self._refuse(_head_too_large(f"is over {self.limits.head_bytes} bytes"))
+            elif self._late_timer is None:
+                # Most requests arrive whole, and need no timer.
+                self._arm(self.limits.head_seconds, self._head_late)
+        elif self._late_timer is None and type(self.cycle) is Incoming and self.cycle.more_body:
+            self._arm(self.limits.body_seconds, self._body_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
         self._disarm()
+        serving, self.serving = self.serving, None
         super().connection_lost(exc)
-        told, self.on_lost = self.on_lost, None
-        if told is not None:
-            told()
+        # uvicorn tells the last request that came, which need not be the one that is answered.
+        if serving is not None:
+            serving.lost()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.serving is not None:
+            self.serving.drained()
 
     # httptools'.
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        cast(dict[str, object], self.scope)[SCOPE_KEY] = self
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
         self._in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.headers) >= self.limits.head_lines:
-            self._refuse(
-                RouterError(
-                    431,
-                    f"The request has over {self.limits.head_lines} headers, which is this router's limit.",
-                    code="headers_too_large",
-                )
-            )
+        headers = self.headers
+        if len(headers) >= self.limits.head_lines:
+            self._refuse(_head_too_large(f"has over {self.limits.head_lines} headers"))
             raise _RefusedError
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._in_head, self._head_bytes = False, 0
         self._disarm()
-        super().on_headers_complete()
+        if self.transport.is_closing():
+            # What a client sent behind a request whose answer closes the connection is nobody's.
+            self._refused = True
+            raise _RefusedError
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            self._refuse(
+                RouterError(400, f"HTTP/{version} is not served: use HTTP/1.1.", code="malformed_http")
+            )
+            raise _RefusedError
+        handler = self.prompts.get(self.url)
+        if handler is None and b"?" in self.url:
+            handler = self.prompts.get(self.url.partition(b"?")[0])
+        if handler is None:
+            url, headers, expect = self.url, self.headers, self.expect_100_continue
+            super().on_message_begin()
+            self.url, self.headers, self.expect_100_continue = url, headers, expect
+            self.scope["headers"] = headers
+            super().on_headers_complete()
+            return
+        before = self.cycle
+        incoming = Incoming(
+            self,
+            handler,
+            self.parser.get_method(),
+            self.headers,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            chunked=version != "1.0",
+            expects_continue=self.expect_100_continue,
+        )
+        self.cycle = incoming
+        if before is None or before.response_complete:
+            self.serving = incoming
+            incoming.begin()
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((incoming, self.app))  # type: ignore[arg-type]
+
+    def on_body(self, body: bytes) -> None:
+        cycle = self.cycle
+        if type(cycle) is Incoming:
+            cycle.feed(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        cycle = self.cycle
+        if type(cycle) is Incoming:
+            self._disarm()
+            cycle.arrived()
+        else:
+            super().on_message_complete()
 
     # uvicorn's.
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if type(cycle) is Incoming:
+            self.serving = cycle
+            # Not at once: a client that pipelines a thousand requests must not cost a thousand frames.
+            self.loop.call_soon(cycle.begin)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self.serving = None
+        super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
         if not self._refused:
@@ -134,30 +181,30 @@ class ClientConnection(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         self._refuse(RouterError(400, "This router speaks no WebSocket.", code="malformed_http"))
 
-    # The head.
+    # Refusals.
 
-    def _arm(self) -> None:
-        self._head_timer = self.loop.call_later(self.limits.head_seconds, self._late)
+    def _arm(self, seconds: float, late: Callable[[], None]) -> None:
+        self._late_timer = self.loop.call_later(seconds, late)
 
     def _disarm(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
 
-    def _late(self) -> None:
-        self._head_timer = None
+    def _head_late(self) -> None:
+        self._late_timer = None
         if not self._head_bytes:
             # A connection that never asked for anything is owed nothing.
             if self.transport is not None:
                 self.transport.close()
             return
-        self._refuse(
-            RouterError(
-                408,
-                f"The request's head did not arrive within {self.limits.head_seconds:g} s.",
-                code="head_timeout",
-            )
-        )
+        message = f"The request's head did not arrive within {self.limits.head_seconds:g} s."
+        self._refuse(RouterError(408, message, code="head_timeout"))
+
+    def _body_late(self) -> None:
+        self._late_timer = None
+        message = f"The request's body did not arrive within {self.limits.body_seconds:g} s."
+        self._refuse(RouterError(408, message, code="body_timeout"))
 
     def _refuse(self, error: RouterError) -> None:
         """Answer without the app, and close. An answer under way on this connection is cut off instead."""
@@ -166,20 +213,21 @@ class ClientConnection(HttpToolsProtocol):
         self._disarm()
         if self.transport is None or self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
-            if not self.cycle.more_body:
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
                 # A pipelined request behind the one that is answered now: that answer is the last.
-                self.cycle.keep_alive = False
+                cycle.keep_alive = False
                 return
-            if self.cycle.response_started:
+            if cycle.response_started:
                 self.transport.close()
                 return
+            if type(cycle) is Incoming:
+                cycle.refuse(error)
+                return
             # The body that the app is reading turned out malformed: the app hears that its client left.
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-            if self.on_lost is not None:
-                told, self.on_lost = self.on_lost, None
-                told()
+            cycle.disconnected = True
+            cycle.message_event.set()
         body = error.body()
         lines = [STATUS_LINE[error.status]]
         lines += [b"%b: %b\r\n" % pair for pair in error.head()]
@@ -187,6 +235,12 @@ class ClientConnection(HttpToolsProtocol):
         lines.append(body)
         self.transport.write(b"".join(lines))
         self.transport.close()
+
+
+def _head_too_large(what: str) -> RouterError:
+    return RouterError(
+        431, f"The request's head {what}, which is this router's limit.", code="headers_too_large"
+    )
 
 
 class _RefusedError(Exception):

@@ -24,6 +24,7 @@ class RouterError(Exception):
         type: str | None = None,
         retry_after: float | None = None,
         headers: tuple[tuple[bytes, bytes], ...] = (),
+        closes: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -34,6 +35,8 @@ class RouterError(Exception):
         # Seconds; 503 and 429 always tell when to come again.
         self.retry_after = 1.0 if retry_after is None and status in (429, 503) else retry_after
         self.headers = headers
+        # The connection is closed behind the answer.
+        self.closes = closes
 
     def head(self) -> list[tuple[bytes, bytes]]:
         """Headers of the answer, its length left out."""

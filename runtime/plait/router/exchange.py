@@ -1,7 +1,9 @@
 """One request: a pair of engines for it, tries on further pairs, and the answer brought to the client.
 
-The head of the answer is held back until decode's first bytes are there, so that a failure before them is a
-plain HTTP error, or another try; after them it is the last event of the stream, without [DONE].
+All of it runs in callbacks: of the engines' connections, the client's, the waiting line and the watch over
+deadlines. `_end` is reached exactly once. The head of the answer is held back until decode's first bytes are
+there, so that a failure before them is a plain HTTP error, or another try; after them it is the last event of
+the stream, without [DONE].
 """
 
 from __future__ import annotations
@@ -9,22 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from plait.router.answers import merge_prompt_logprobs
-from plait.router.attempt import Attempt, Signal
-from plait.router.body import Call, Tags, fresh_tags, splice
-from plait.router.downstream import Client, ClientGoneError
+from plait.router.attempt import Attempt
+from plait.router.body import Call, fresh_tags, splice
 from plait.router.errors import RouterError
 from plait.router.headers import to_client
+from plait.router.incoming import Incoming
 from plait.router.leg import FailureKind, Leg, LegError
+from plait.router.merging import Merging
 from plait.router.placement.hashing import PrefixKeys
 from plait.router.queue import Place
 from plait.router.registry import Lease
-from plait.router.samples.errors import MergeError, SampleFailed
-from plait.router.samples.streams import StreamMerge
-from plait.router.samples.whole import merge_whole
-from plait.router.sse import EventCutter
 from plait.router.state import RouterState
 from plait.router.upstream.fetch import request_line
 
@@ -34,228 +34,195 @@ if TYPE_CHECKING:
 log = logging.getLogger("plait.router.requests")
 
 
-class ShutdownError(Exception):
-    """The router ends, and this request outlived the time it had for that."""
-
-
 class Outcome(NamedTuple):
-    """How a request ended. `name` is its label in the metrics.
-
-    `told`: the client has had its answer; without it the caller owes one (`error`).
-    """
+    """How a request ended. `name` is its label in the metrics; `error`, if any, what the client was told."""
 
     name: str
-    told: bool
     error: RouterError | None = None
 
 
 class Exchange:
-    """One request from its parsed body to its end. `run` once.
+    """One request from its parsed body to its end, of which `ended` hears.
 
-    After it: `lease` is the last pair it had, `tries` how many, `queued` the seconds it waited.
+    Then `lease` is the last pair it had, `tries` how many, `queued` the seconds it waited.
     """
+
+    lease: Lease | None = None
+    tries = 0
+    queued = 0.0
+    over = False
+    _attempt: Attempt | None = None
+    _place: Place[Lease] | None = None
+    _joined = 0.0
+    _last_at = 0.0  # when the last piece of the stream came
+    _stalled_at = 0.0  # since when the client takes nothing; 0: it does
+    _fresh = False  # the next try goes on new connections
+    _told = False  # the client has read decode's own error
+    _merging: Merging | None = None
 
     def __init__(
         self,
         call: Call,
-        client: Client,
+        client: Incoming,
         headers: bytes,
         keys: PrefixKeys | None,
         *,
         sticky: str | None,
         state: RouterState,
+        ended: Callable[[Exchange, Outcome], None],
         trace: RequestTrace | None = None,
     ) -> None:
         self.call = call
-        self._trace = trace
-        self._client = client
+        self.client = client
         self._headers = headers
         self._keys = keys
         self._sticky = sticky
         self._state = state
-        self._loop = asyncio.get_running_loop()
-        self._signal = Signal()
-        self._attempt: Attempt | None = None
-        self._stopped = False
-        self._place: Place[Lease] | None = None
-        # time.monotonic() and the loop's clock are one on Linux; the line and the legs use either.
-        self._due = self._loop.time() + state.config.deadlines.total
-        self._merges: list[EventCutter] = []
-        self._merge: StreamMerge | None = None
-        self._ended: set[int] = set()
-        self._last_at = 0.0
-        self.lease: Lease | None = None
-        self.tries = 0
-        self.queued = 0.0
+        self._ended = ended
+        self._trace = trace
+        self._exclude: set[int] = set()
+        self._due = state.watch.now() + state.config.deadlines.total
 
-    async def run(self) -> Outcome:
-        """Run it to its end; engines are told before this returns.
-
-        Raises RouterError where no pair can be had.
-        """
-        self._client.on_gone(self._client_gone)
+    def begin(self) -> None:
+        """Find a pair, and send."""
+        client = self.client
+        client.on_gone = self._client_gone
+        client.on_drained = self._client_drained
         self._state.lifecycle.add(self)
+        self._state.watch.add(self)
         try:
-            return await self._run()
-        except ClientGoneError:
-            return Outcome("client_gone", told=True)
-        except ShutdownError:
-            error = RouterError(503, "The router is ending.", code="draining")
-            return Outcome("draining", told=False, error=error)
-        finally:
-            self._client.on_gone(None)
-            self._state.lifecycle.discard(self)
-            if self._attempt is not None:
-                self._attempt.close()
+            self._next_try()
+        except Exception as error:
+            self._fault(error)
+
+    # Ends from outside.
 
     def stop(self) -> None:
         """The router ends now: so does this request."""
-        self._stopped = True
-        if self._attempt is not None:
-            self._attempt.close()
-        if self._place is not None:
-            self._place.fail(ShutdownError())
-        self._client.stop_waiting()
-        self._signal.set()
+        if self.client.write_paused:
+            self.client.abort()
+        self._end(Outcome("draining", RouterError(503, "The router is ending.", code="draining")))
 
-    async def _run(self) -> Outcome:
-        exclude: set[int] = set()
-        fresh = False
-        while True:
-            lease = await self._lease(exclude)
-            outcome = await self._try(lease, fresh=fresh)
-            if isinstance(outcome, Outcome):
-                return outcome
-            fresh = outcome.kind is FailureKind.STALE
-            if not self._may_retry(outcome, exclude):
-                return Outcome(f"{outcome.side}_failed", told=False, error=outcome.error)
-            self._state.metrics.retried(outcome)
-            log.info("request %s: another try", self._client.request_id)
+    def check(self, now: float) -> None:
+        """Keep the deadlines (attempt.Watched)."""
+        if self.over:
+            return
+        if now >= self._due:
+            seconds = self._state.config.deadlines.total
+            message = f"The request took over {seconds:g} s, which is this router's limit."
+            self._end(Outcome("timeout", RouterError(504, message, code="total_timeout")))
+            return
+        if self._stalled_at and now - self._stalled_at > self._state.config.deadlines.client_stall:
+            # What is buffered would keep the connection, and its memory, for as long as the client likes.
+            self.client.abort()
+            self._end(Outcome("client_gone"))
+            return
+        if self._attempt is not None:
+            self._attempt.check(now)
+
+    def close(self) -> None:
+        """End without a word to the client (attempt.Watched)."""
+        self._end(Outcome("draining"))
+
+    def _client_gone(self) -> None:
+        self._end(Outcome("client_gone"))
+
+    def _client_drained(self) -> None:
+        self._stalled_at = 0.0
+        if self._attempt is not None:
+            self.attempt_moved()
 
     # A pair.
 
-    async def _lease(self, exclude: set[int]) -> Lease:
-        workers = self._state.workers
-        if not workers.line.waiting:
-            lease = self._pick(exclude)
-            if lease is not None:
-                return lease
-        if not workers.any_pair:
-            raise RouterError(
-                503,
-                "No prefill and decode engines with equal contracts are ready; GET /ready says why.",
-                code="no_pair",
-            )
-        return await self._queue(exclude)
-
-    def _pick(self, exclude: set[int]) -> Lease | None:
-        return self._state.workers.pick(self._keys, legs=self.call.legs, sticky=self._sticky, exclude=exclude)
-
-    async def _queue(self, exclude: set[int]) -> Lease:
-        began = time.monotonic()
-        place = self._place = self._state.workers.line.join(
-            lambda: self._pick(exclude),
+    def _next_try(self) -> None:
+        lease = self._pick() if not self._state.workers.line.waiting else None
+        if lease is not None:
+            self._try(lease)
+            return
+        self._state.workers.must_have_pair()
+        self._joined = time.monotonic()
+        self._place = self._state.workers.line.join(
+            self._pick,
             size=len(self.call.body),
             priority=self.call.priority,
-            deadline=min(began + self._state.config.deadlines.queue, self._due),
+            deadline=self._joined + self._state.config.deadlines.queue,
             # Those that must not go where they were are not in the way of those that may.
-            kind="retry" if exclude else "",
+            kind="retry" if self._exclude else "",
         )
-        try:
-            lease = await place.future
-        except asyncio.CancelledError:
-            if place.future.done() and not place.future.cancelled() and place.future.exception() is None:
-                place.future.result().give_back()
-            place.fail(ShutdownError())
-            raise
-        finally:
-            self._place = None
-            now = time.monotonic()
-            self.queued += now - began
-            if self._trace is not None:
-                self._trace.queued(began, now)
-        if self._client.gone or self._stopped:
-            lease.give_back()
-            self._raise_if_over()
-        return lease
+        self._place.future.add_done_callback(self._placed)
 
-    def _may_retry(self, failure: LegError, exclude: set[int]) -> bool:
-        """Whether there is to be another try; adds the worker that failed to `exclude`."""
+    def _pick(self) -> Lease | None:
+        return self._state.workers.pick(
+            self._keys, legs=self.call.legs, sticky=self._sticky, exclude=self._exclude
+        )
+
+    def _placed(self, future: asyncio.Future[Lease]) -> None:
+        """The line has given a pair, or an error."""
+        self._place = None
+        now = time.monotonic()
+        self.queued += now - self._joined
+        if self._trace is not None:
+            self._trace.queued(self._joined, now)
+        error = future.exception()
+        if self.over:
+            if error is None:
+                future.result().give_back()
+        elif error is not None:
+            self._fault(error)
+        else:
+            try:
+                self._try(future.result())
+            except Exception as fault:
+                self._fault(fault)
+
+    def _may_retry(self, failure: LegError) -> bool:
+        """Whether there is to be another try; excludes the worker that failed from it."""
         attempt, state = self._attempt, self._state
-        if attempt is None or attempt.guilty is None or not failure.retryable or self._client.started:
-            return False
-        if self._loop.time() >= self._due:
+        if attempt is None or attempt.guilty is None or not failure.retryable or self.client.started:
             return False
         if failure.kind is FailureKind.STALE:
             # The engine closed a kept connection just as it was used: no trouble, the same pair will do.
             return self.tries <= state.config.retries + 1
-        exclude.add(attempt.guilty.worker.id)
-        return self.tries <= state.config.retries and self._another_pair(exclude) and state.retries.spend()
-
-    def _another_pair(self, exclude: set[int]) -> bool:
-        """Whether a pair without the workers that failed is alive (busy or not)."""
-        return any(
-            pair.prefill.id not in exclude and pair.decode.id not in exclude
-            for pair in self._state.workers.pairs()
+        self._exclude.add(attempt.guilty.worker.id)
+        return (
+            self.tries <= state.config.retries
+            and state.workers.pair_without(self._exclude)
+            and state.retries.spend()
         )
 
     # One try.
 
-    async def _try(self, lease: Lease, *, fresh: bool) -> Outcome | LegError:
-        """Run one try; its failure, or how the request ended."""
-        state, signal = self._state, self._signal
-        attempt = self._begin(lease, fresh=fresh)
-        while True:
-            await signal.wait()
-            self._raise_if_over()
-            failure = attempt.failure
-            if failure is not None:
-                if self._client.started:
-                    await self._rest(attempt)
-                return failure
-            said = await self._deliver(attempt)
-            if said is None:
-                continue
-            attempt.linger(state.config.deadlines.linger, now=self._loop.time())
-            self._attempt = None
-            return said
-
-    def _begin(self, lease: Lease, *, fresh: bool) -> Attempt:
-        state, call = self._state, self.call
+    def _try(self, lease: Lease) -> None:
+        """Send to both engines."""
+        state, call, client = self._state, self.call, self.client
         self.lease = lease
         self.tries += 1
-        attempt = self._attempt = Attempt(
-            lease, self._signal, aborts=state.aborts, judged=self._judged, done=state.metrics.leg_done
-        )
-        state.metrics.prefix(matched=lease.matched, pages=lease.pages)
+        attempt = self._attempt = Attempt(lease, self, aborts=state.aborts)
         prefill, decode = lease.prefill, lease.decode
         target = prefill.target
-        deadlines, limit = state.config.deadlines, state.config.max_answer_bytes
-        sends: list[tuple[Leg, Leg, bytes]] = []
+        deadlines, limit, clock = state.config.deadlines, state.config.max_answer_bytes, state.watch.now
+        work = lease.work * (call.batch or 1)
+        if call.samples > 1:
+            self._merging = Merging(call)
+        line = request_line(call.route)
         for sample in range(call.samples):
-            tags: Tags = fresh_tags(call.batch)
-            if not sample and not self._client.request_id:
-                self._client.request_id = tags.request_id
+            # The first prompt's request carries the router's id for the request to the engines' logs.
+            first = self.tries == 1 and not sample and not client.own_id
+            tags = fresh_tags(call.batch, client.request_id if first else None)
             body = splice(
                 call, tags, bootstrap_host=target.bootstrap_host, bootstrap_port=target.bootstrap_port
             )
-            first = Leg(prefill, tags.rids, attempt, deadlines=deadlines, limit=limit, relay=False)
-            last = Leg(decode, tags.rids, attempt, deadlines=deadlines, limit=limit, relay=True)
-            attempt.prefills.append(first)
-            attempt.decodes.append(last)
-            sends.append((first, last, body))
-        if call.samples > 1:
-            self._merges = [EventCutter() for _ in range(call.samples)]
-            self._merge = StreamMerge(call.route, call.samples, batch=call.batch)
-            self._ended = set()
-        state.watch.add(attempt)
-        line = request_line("POST", call.route)
-        for first, last, body in sends:
             rest = b"content-length: %d\r\n\r\n" % len(body)
-            for leg in (first, last):
+            legs = (
+                Leg(prefill, tags.rids, attempt, deadlines, limit, clock, relay=False, work=work),
+                Leg(decode, tags.rids, attempt, deadlines, limit, clock, relay=True),
+            )
+            attempt.prefills.append(legs[0])
+            attempt.decodes.append(legs[1])
+            for leg in legs:
                 own = self._headers if self._trace is None else self._traced(leg)
-                leg.start(b"".join((line, leg.worker.host_line, own, rest)), body, fresh=fresh)
-        return attempt
+                leg.start(b"".join((line, leg.worker.host_line, own, rest)), body, fresh=self._fresh)
+        state.metrics.prefix(matched=lease.matched, pages=lease.pages)
 
     def _traced(self, leg: Leg) -> bytes:
         """The headers of `leg` with its place in the trace."""
@@ -263,144 +230,161 @@ class Exchange:
         leg.trace = self._trace.leg(leg.side, leg.worker.url, start=time.monotonic(), attempt=self.tries - 1)
         return self._headers + b"".join(b"%b: %b\r\n" % pair for pair in leg.trace.headers())
 
-    async def _deliver(self, attempt: Attempt) -> Outcome | None:
-        """Bring to the client what decode has; how the request ended, None while there is more to come.
+    # attempt.AttemptOwner
 
-        Sets the attempt's failure (through the leg's) where decode's stream begins with an error.
-        """
-        if self.call.samples > 1:
-            return await self._deliver_merged(attempt)
-        state, client, decode = self._state, self._client, attempt.decodes[0]
-        if decode.streamed:
-            data = decode.take()
-            done, said = decode.done, decode.said
-            if data:
-                if not client.started:
-                    if said is not None:
-                        decode.fail_said()
-                        return None
-                    await client.start(200, to_client(decode.headers))
-                now = self._loop.time()
-                if self._last_at:
-                    state.metrics.gap(now - self._last_at)
-                self._last_at = now
-                await client.chunk(data)
-            if said is not None:
-                return await self._end_said(attempt, decode)
-            if not done or attempt.failure is not None:
-                return None
-            if not client.started:
-                await client.start(200, to_client(decode.headers))
-            await client.end()
-            return Outcome("ok", told=True)
-        if not decode.done:
-            return None
-        answer = decode.answer
-        if self.call.prompt_logprobs:
-            prefill = attempt.prefills[0]
-            if not prefill.done:
-                return None
-            try:
-                answer = merge_prompt_logprobs(prefill.answer, answer)
-            except ValueError as error:
-                prefill.fail_broken(f"The prompt's logprobs cannot be merged: {error}.")
-                return None
-        await client.answer(200, to_client(decode.headers), answer)
-        return Outcome("ok", told=True)
+    def attempt_moved(self) -> None:
+        attempt = self._attempt
+        if attempt is None or attempt.failure is not None:
+            return
+        try:
+            if self.client.write_paused:
+                if not self._stalled_at:
+                    self._stalled_at = self._state.watch.now()
+            elif self._merging is not None:
+                self._deliver_merged(attempt, self._merging)
+            else:
+                self._deliver(attempt)
+        except Exception as error:
+            self._fault(error)
 
-    async def _deliver_merged(self, attempt: Attempt) -> Outcome | None:
-        """As `_deliver`, for several samples."""
-        client, decodes, merge = self._client, attempt.decodes, self._merge
-        assert merge is not None
-        if not any(leg.streamed for leg in decodes):
-            if not all(leg.done for leg in decodes):
-                return None
-            answers = [leg.answer for leg in decodes]
-            if self.call.prompt_logprobs:
-                if not all(leg.done for leg in attempt.prefills):
-                    return None
-                answers = [
-                    merge_prompt_logprobs(first.answer, last.answer)
-                    for first, last in zip(attempt.prefills, decodes, strict=True)
-                ]
-            try:
-                answer = merge_whole(self.call.route, answers, batch=self.call.batch)
-            except MergeError as error:
-                decodes[error.sample].fail_broken(f"The samples cannot be merged: {error}.")
-                return None
-            await client.answer(200, to_client(decodes[0].headers), answer)
-            return Outcome("ok", told=True)
-        events: list[bytes] = []
-        failed: Leg | None = None
-        for sample, leg in enumerate(decodes):
-            if sample in self._ended:
-                continue
-            done, said = leg.done, leg.said
-            try:
-                cutter = self._merges[sample]
-                data = leg.take()
-                payloads = cutter.feed(data) if data else []
-                if done:
-                    payloads += cutter.close()
-                events += [merge.feed(sample, payload) for payload in payloads]
-                if done and said is None:
-                    self._ended.add(sample)
-                    events.append(merge.end(sample))
-            except SampleFailed as error:
-                if leg.said is None:
-                    leg.fail_broken(f"A sample failed: {error}.")
-                    return None
-                failed = leg
-                break
-            except MergeError as error:
-                leg.fail_broken(f"The samples cannot be merged: {error}.")
-                return None
-        data = b"".join(events)
-        if failed is not None and not client.started:
-            failed.fail_said()
-            return None
-        if data:
-            if not client.started:
-                await client.start(200, to_client(decodes[0].headers))
-            await client.chunk(data)
-        if failed is not None:
-            failed.fail_said()
-            return None
-        if attempt.failure is not None or not merge.ended:
-            return None
-        await client.end()
-        return Outcome("ok", told=True)
+    def attempt_failed(self) -> None:
+        attempt = self._attempt
+        if attempt is None or attempt.failure is None:
+            return
+        failure = attempt.failure
+        name = f"{failure.side}_failed"
+        try:
+            if self._told:
+                self.client.end()
+                self._end(Outcome(name))
+            elif self._may_retry(failure):
+                self._state.metrics.retried(failure)
+                log.info("request %s: another try", self.client.request_id)
+                attempt.dissolve()
+                self._fresh = failure.kind is FailureKind.STALE
+                self._next_try()
+            else:
+                if self.client.started and self._merging is None and attempt.decodes[0].said is None:
+                    # A stream that breaks is as long as it can be.
+                    self.client.chunk(attempt.decodes[0].take())
+                self._end(Outcome(name, failure.error))
+        except Exception as error:
+            self._fault(error)
 
-    async def _end_said(self, attempt: Attempt, decode: Leg) -> Outcome:
-        """The decode engine put an error into its stream, and the client has read it: no more comes."""
-        error = decode.fail_said()
-        await self._client.end()
-        return Outcome(f"{error.side}_failed", told=True)
-
-    async def _rest(self, attempt: Attempt) -> None:
-        """What decode had sent before the failure, so that a broken stream is as long as it can be."""
-        if self.call.samples == 1 and attempt.decodes[0].streamed:
-            data = attempt.decodes[0].take()
-            if data:
-                await self._client.chunk(data)
-
-    # Ends from outside.
-
-    def _client_gone(self) -> None:
-        if self._attempt is not None:
-            self._attempt.close()
-        if self._place is not None:
-            self._place.fail(ClientGoneError("the client left"))
-        self._signal.set()
-
-    def _raise_if_over(self) -> None:
-        if self._client.gone:
-            raise ClientGoneError("the client left")
-        if self._stopped:
-            raise ShutdownError
-
-    def _judged(self, leg: Leg, error: LegError) -> None:
+    def leg_judged(self, leg: Leg, error: LegError) -> None:
         self._state.metrics.leg_failed(error, leg.worker)
         if error.kind is FailureKind.REFUSED:
             leg.worker.out("it refused a connection")
-        log.warning("request %s: %s %s: %s", self._client.request_id, error.side, leg.worker.url, error)
+        log.warning("request %s: %s %s: %s", self.client.request_id, error.side, leg.worker.url, error)
+
+    def leg_done(self, leg: Leg) -> None:
+        self._state.metrics.leg_done(leg)
+
+    # The answer.
+
+    def _deliver(self, attempt: Attempt) -> None:
+        """Bring to the client what decode has."""
+        client, decode = self.client, attempt.decodes[0]
+        if decode.streamed:
+            data, said, done = decode.take(), decode.said, decode.done
+            if data or done:
+                if not client.response_started:
+                    if said is not None:
+                        decode.fail_said()
+                        return
+                    client.start(200, to_client(decode.headers))
+                if data:
+                    now = time.monotonic()
+                    if self._last_at:
+                        self._state.metrics.gap(now - self._last_at)
+                    self._last_at = now
+                    client.chunk(data)
+                if said is not None:
+                    # The decode engine put an error into its stream, and the client has it: no more comes.
+                    self._told = True
+                    decode.fail_said()
+                elif done:
+                    client.end()
+                    self._end(_OK)
+        elif decode.done:
+            answer = decode.answer
+            if self.call.prompt_logprobs:
+                prefill = attempt.prefills[0]
+                if not prefill.done:
+                    return
+                try:
+                    answer = merge_prompt_logprobs(prefill.answer, answer)
+                except ValueError as error:
+                    prefill.fail_broken(f"The prompt's logprobs cannot be merged: {error}.")
+                    return
+            client.answer(200, to_client(decode.headers), answer)
+            self._end(_OK)
+
+    def _deliver_merged(self, attempt: Attempt, merging: Merging) -> None:
+        """As `_deliver`, for several samples."""
+        client, decodes = self.client, attempt.decodes
+        if not any(leg.streamed for leg in decodes):
+            answer = merging.whole(attempt.prefills, decodes)
+            if answer is not None:
+                client.answer(200, to_client(decodes[0].headers), answer)
+                self._end(_OK)
+            return
+        data = merging.events(decodes)
+        if attempt.failure is not None:
+            return
+        if data:
+            if not client.started:
+                client.start(200, to_client(decodes[0].headers))
+            client.chunk(data)
+        if merging.failed is not None:
+            merging.failed.fail_said()
+        elif merging.ended:
+            client.end()
+            self._end(_OK)
+
+    # The end.
+
+    def _fault(self, error: BaseException) -> None:
+        if isinstance(error, RouterError):
+            self._end(Outcome(_NAMES.get(error.code, "refused"), error))
+            return
+        log.error("request %s: the router failed", self.client.request_id, exc_info=error)
+        self._end(Outcome("fault", RouterError(500, "The router failed.", code="router_fault")))
+
+    def _end(self, outcome: Outcome) -> None:
+        """The request is over; what its engines still do is ended, or lingers."""
+        if self.over:
+            return
+        self.over = True
+        state, client, attempt = self._state, self.client, self._attempt
+        client.on_gone = client.on_drained = None
+        if self._place is not None:
+            self._place.fail(_OverError())
+        self._attempt = None
+        if attempt is not None:
+            if outcome is _OK:
+                attempt.linger(state.config.deadlines.linger, now=state.watch.now())
+                if attempt.over:
+                    attempt.dissolve()
+                else:
+                    state.watch.add(attempt)
+            else:
+                attempt.close()
+                attempt.dissolve()
+        state.watch.drop(self)
+        state.lifecycle.discard(self)
+        if outcome.error is not None:
+            client.fail(outcome.error)
+        self._ended(self, outcome)
+
+
+class _OverError(Exception):
+    """The request that waits is over."""
+
+
+_OK = Outcome("ok")
+_NAMES: dict[str | int | None, str] = {
+    "no_pair": "no_pair",
+    "queue_full": "queue_full",
+    "queue_timeout": "queue_timeout",
+}

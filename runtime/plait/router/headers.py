@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 
 from plait.router.errors import bad_request
 from plait.router.samples.fields import OWNED_HEADERS
@@ -35,17 +35,14 @@ _NOT_TO_CLIENT = _HOP | {b"x-request-id"}
 _OVERRIDES = frozenset(name.encode() for name in OWNED_HEADERS)
 
 
-def to_engine(headers: Iterable[tuple[bytes, bytes]], *, fixed: bytes, drop: Container[bytes] = ()) -> bytes:
+def to_engine(headers: Headers, *, fixed: bytes, drop: Container[bytes] = ()) -> bytes:
     """A client's headers as lines of a request to both engines; `fixed` lines of the router's own go last.
 
     `headers`: names in lower case, as uvicorn gives them. Raises RouterError (400) for headers that belong
     to the router.
     """
     lines = []
-    listed: set[bytes] = set()
-    for name, value in headers:
-        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            listed.update(token.strip().lower() for token in value.split(b","))
+    listed = _listed(headers)
     for name, value in headers:
         if name in _OVERRIDES:
             text = name.decode("latin-1")
@@ -65,6 +62,19 @@ def fixed_lines(api_key: str) -> bytes:
     return key + b"content-type: application/json\r\naccept-encoding: identity\r\n"
 
 
-def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+def to_client(headers: Headers) -> Headers:
     """An engine's headers (names in lower case) as the client gets them."""
-    return [pair for pair in headers if pair[0] not in _NOT_TO_CLIENT]
+    kept = [pair for pair in headers if pair[0] not in _NOT_TO_CLIENT]
+    if len(kept) == len(headers):
+        return kept
+    listed = _listed(headers)
+    return [pair for pair in kept if pair[0] not in listed] if listed else kept
+
+
+def _listed(headers: Headers) -> set[bytes]:
+    """Names that the sender's `Connection` headers make headers of one connection only."""
+    found: set[bytes] = set()
+    for name, value in headers:
+        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
+            found.update(token.strip().lower() for token in value.split(b","))
+    return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Callable
 from enum import StrEnum
 from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from plait.router.answers import EngineError, hidden_error, stated_error
@@ -107,70 +108,46 @@ class Leg:
 
     `due`: loop time by which the engine has to have done what it is waited for (`inf`: it is not waited
     for), for the owner's timer. `answer`: the whole body, once `done`, of a response that is no stream.
+    `limit`: bytes of its answer; `clock`: the loop's; `work`: what it adds to its worker's load.
     """
 
-    __slots__ = (
-        "_deadlines",
-        "_limit",
-        "_loop",
-        "_owner",
-        "_parts",
-        "_paused",
-        "_scan",
-        "_size",
-        "answer",
-        "done",
-        "due",
-        "ended_at",
-        "failure",
-        "first_at",
-        "headers",
-        "relayed",
-        "rids",
-        "said",
-        "sending",
-        "started_at",
-        "status",
-        "streamed",
-        "trace",
-        "waits_for",
-        "weight",
-        "worker",
-    )
+    # Defaults of the class: a leg of the usual kind changes few of them.
+    status = 0
+    headers: Headers = []  # noqa: RUF012 (never changed)
+    streamed = done = False
+    answer = b""
+    said: EngineError | None = None
+    failure: LegError | None = None
+    sending: Sending | None = None
+    trace: LegTrace | None = None
+    due = inf
+    waits_for = ""
+    started_at = first_at = ended_at = 0.0
+    _scan: EventScan | None = None
+    _size = 0
+    _paused = False
 
     def __init__(
         self,
         worker: Worker,
         rids: tuple[str, ...],
         owner: LegOwner,
-        *,
         deadlines: Deadlines,
         limit: int,
+        clock: Callable[[], float],
+        *,
         relay: bool,
+        work: float = 0.0,
     ) -> None:
         self.worker = worker
         self.rids = rids
-        self.weight = len(rids)
-        self.status = 0
-        self.headers: Headers = []
-        self.streamed = self.done = False
-        self.answer = b""
-        self.said: EngineError | None = None
-        self.failure: LegError | None = None
-        self.sending: Sending | None = None
-        self.trace: LegTrace | None = None
-        self.due = inf
-        self.waits_for = ""
-        self.started_at = self.first_at = self.ended_at = 0.0
+        self.relayed = relay  # a stream's bytes are wanted, not only whether it is well
+        self._work = work
         self._owner = owner
         self._deadlines = deadlines
         self._limit = limit
-        self.relayed = relay  # a stream's bytes are wanted, not only whether it is well
-        self._scan: EventScan | None = None
         self._parts: list[bytes] = []
-        self._size = 0
-        self._paused = False
-        self._loop = asyncio.get_running_loop()
+        self._time = clock
 
     @property
     def side(self) -> Side:
@@ -184,7 +161,7 @@ class Leg:
 
     def start(self, head: bytes, body: bytes, *, fresh: bool = False) -> None:
         """Send. The worker, which counts it already, does so until it ends or is closed."""
-        self.started_at = self._loop.time()
+        self.started_at = self._time()
         self.due = self.started_at + self._deadlines.first_byte
         self.waits_for = "the first byte of its answer"
         self.sending = self.worker.pool.send(head, body, self, fresh=fresh)
@@ -200,6 +177,14 @@ class Leg:
         """The deadline has passed: fail."""
         self.close()
         self._fail(FailureKind.TIMEOUT, f"The {self.side} engine is late: waited for {self.waits_for}.")
+
+    def forgive(self) -> None:
+        """It failed through no fault of its own engine."""
+        self.failure = None
+
+    def dissolve(self) -> None:
+        """It is over, and nobody will look at it: leave no cycle for the garbage collector."""
+        self._owner = _NOBODY
 
     def fail_said(self) -> LegError:
         """The error that its stream holds becomes the leg's failure."""
@@ -221,7 +206,7 @@ class Leg:
         self._parts, self._size = [], 0
         if self._paused:
             self._paused = False
-            self.due = self._loop.time() + self._deadlines.idle
+            self.due = self._time() + self._deadlines.idle
             if self.sending is not None and self.sending.connection is not None:
                 self.sending.connection.resume()
         return data
@@ -230,7 +215,7 @@ class Leg:
 
     def on_head(self, status: int, headers: Headers) -> None:
         self.status, self.headers = status, headers
-        self.first_at = self._loop.time()
+        self.first_at = self._time()
         self.due = self.first_at + self._deadlines.idle
         self.waits_for = "the rest of its answer"
         if status == 200:
@@ -240,7 +225,7 @@ class Leg:
                     self.waits_for = "the next event of its stream"
 
     def on_data(self, data: bytes) -> None:
-        self.due = self._loop.time() + self._deadlines.idle
+        self.due = self._time() + self._deadlines.idle
         scan = self._scan
         if scan is not None:
             self._stream(scan, data)
@@ -279,19 +264,17 @@ class Leg:
     # Streams.
 
     def _stream(self, scan: EventScan, data: bytes) -> None:
-        said = scan.feed(data)
+        events, error = scan.feed(data)
         if not self.relayed:
-            if said is not None:
+            if error is not None:
                 self.close()
-                self._fail_with(LegError.said(self.side, said.error, kind=FailureKind.ABORTED))
+                self._fail_with(LegError.said(self.side, error, kind=FailureKind.ABORTED))
             return
-        if self.said is not None:
+        if self.said is not None or not events:
             return  # what follows an error is not passed on
-        if said is not None:
-            self.said = said.error
-            data = data[: said.keep]
-        self._parts.append(data)
-        self._size += len(data)
+        self.said = error
+        self._parts.append(events)
+        self._size += len(events)
         if self._size > _HIGH_WATER and not self._paused:
             sending = self.sending
             if sending is not None and sending.connection is not None:
@@ -301,15 +284,17 @@ class Leg:
         self._owner.leg_moved(self)
 
     def _end_stream(self, scan: EventScan) -> None:
-        said = scan.close()
-        if said is not None and self.said is None:
+        events, error = scan.close()
+        if error is not None and self.said is None:
             if not self.relayed:
-                self._fail_with(LegError.said(self.side, said.error, kind=FailureKind.ABORTED))
+                self._fail_with(LegError.said(self.side, error, kind=FailureKind.ABORTED))
                 return
-            self.said = said.error
+            self.said = error
         if not scan.done and self.said is None:
             self._fail(FailureKind.BROKEN, f"The {self.side} engine's stream ended before it was complete.")
             return
+        if events:
+            self._parts.append(events)
         self.done = True
         self._owner.leg_moved(self)
 
@@ -319,16 +304,16 @@ class Leg:
         # First of all: a connection that goes back to its pool must not be closed by this leg any more.
         self.sending = None
         self.due = inf
-        self.ended_at = self._loop.time()
-        self.worker.leave(self.weight)
+        self.ended_at = self._time()
+        self.worker.leave(len(self.rids), self._work)
         if self.trace is not None:
-            self._loop.call_soon(self._end_trace)
+            asyncio.get_running_loop().call_soon(self._end_trace)
 
     def _end_trace(self) -> None:
         # In the next turn: only then is the failure, if there is one, known.
         assert self.trace is not None
         error = str(self.failure.kind) if self.failure is not None else ("" if self.done else "cancelled")
-        self.trace.end(time.monotonic(), status=self.status, error=error)
+        self.trace.end(monotonic(), status=self.status, error=error)
 
     def _fail(self, kind: FailureKind, message: str) -> LegError:
         return self._fail_with(LegError(self.side, kind, message))
@@ -338,6 +323,17 @@ class Leg:
         self.done = False
         self._owner.leg_failed(self)
         return error
+
+
+class _Nobody:
+    """Hears nothing."""
+
+    def leg_moved(self, leg: Leg) -> None: ...
+
+    def leg_failed(self, leg: Leg) -> None: ...
+
+
+_NOBODY = _Nobody()
 
 
 def _stated(side: Side, status: int, headers: Headers, body: bytes) -> LegError:

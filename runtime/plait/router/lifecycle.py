@@ -18,30 +18,23 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.draining = False
-        self.in_flight = 0
         self._running: set[Stoppable] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._waiting: asyncio.Event | None = None
 
-    def enter(self) -> None:
-        """A request has come. `leave` when it has ended."""
-        self.in_flight += 1
-        if self.in_flight == 1:
-            self._idle.clear()
-
-    def leave(self) -> None:
-        """A request has ended."""
-        self.in_flight -= 1
-        if not self.in_flight:
-            self._idle.set()
+    @property
+    def in_flight(self) -> int:
+        """Requests under way."""
+        return len(self._running)
 
     def add(self, request: Stoppable) -> None:
-        """`request` is told to stop when the router has to end."""
+        """`request` has come; it is told to stop when the router has to end."""
         self._running.add(request)
 
     def discard(self, request: Stoppable) -> None:
         """It has ended."""
         self._running.discard(request)
+        if self._waiting is not None and not self._running:
+            self._waiting.set()
 
     async def drain(self, *, seconds: float, grace: float = 2.0) -> bool:
         """Take no new requests, and wait until none is under way.
@@ -58,9 +51,12 @@ class Lifecycle:
         return False
 
     async def _until_idle(self, seconds: float) -> bool:
+        idle = self._waiting = asyncio.Event()
+        if not self._running:
+            return True
         try:
             async with asyncio.timeout(seconds):
-                await self._idle.wait()
+                await idle.wait()
         except TimeoutError:
             return False
         return True

@@ -1,23 +1,20 @@
 """The router's Prometheus metrics: its own work, and the figures of the engines behind it.
 
-Names and labels come from `plait.telemetry.metrics`; nothing is named here. What a process counts lives in
-the client library (which adds the processes of one router up, through files, where there are several);
-what is read at each scrape comes from a `Figures`.
+Names and labels come from `plait.telemetry.metrics`; nothing is named here. What the processes count is in
+their reports (`tally`); the rest is read at each scrape from a `Figures`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from plait.contract.status import EngineStatus, RankStatus
-from plait.router.processes.folder import MULTIPROC_DIR
+from plait.router.tally import Count, Row, Tallies, added, families
 from plait.telemetry import metrics as names
 
 if TYPE_CHECKING:
@@ -32,36 +29,20 @@ _Sample = tuple[tuple[str, ...], float]
 
 
 class RouterMetrics:
-    """Counters of one process, with their own registry (several routers may live in one process)."""
+    """What one process counts (several routers may live in one process)."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = self._counter(names.REQUESTS)
-        self._leg_failures = self._counter(names.LEG_FAILURES)
-        self._retries = self._counter(names.RETRIES)
-        self._aborts = self._counter(names.ABORTS)
-        self._placements = self._counter(names.PLACEMENTS)
-        self._first_byte = self._histogram(names.FIRST_BYTE_SECONDS)
-        self._seconds = self._histogram(names.REQUEST_SECONDS)
-        self._queue = self._histogram(names.QUEUE_SECONDS)
-        self._connect = self._histogram(names.CONNECT_SECONDS)
-        phases = self._histogram(names.PHASE_SECONDS)
-        pages = self._counter(names.PREFIX_PAGES)
-        self._matched, self._pages = pages.labels("matched"), pages.labels("all")
-        self._prefill_phase, self._decode_phase = phases.labels("prefill"), phases.labels("decode")
+        self.tallies = Tallies()
+        self._prefill_phase = self.tallies.timing(names.PHASE_SECONDS, "prefill")
+        self._decode_phase = self.tallies.timing(names.PHASE_SECONDS, "decode")
+        self._matched = self.tallies.count(names.PREFIX_PAGES, "matched")
+        self._pages = self.tallies.count(names.PREFIX_PAGES, "all")
         # Seconds between two pieces of a stream; called for each, so it is the bound method itself.
-        self.gap: Callable[[float], None] = self._histogram(names.INTER_TOKEN_SECONDS).observe
+        self.gap: Callable[[float], None] = self.tallies.timing(names.INTER_TOKEN_SECONDS).observe
 
     def route(self, route: str) -> RouteMetrics:
         """Those of one route."""
-        return RouteMetrics(
-            route,
-            self._requests,
-            self._first_byte.labels(route),
-            self._seconds.labels(route),
-            self._queue,
-            self._placements,
-        )
+        return RouteMetrics(route, self.tallies)
 
     def leg_done(self, leg: Leg) -> None:
         """A leg has answered in full."""
@@ -77,58 +58,41 @@ class RouterMetrics:
 
     def leg_failed(self, error: LegError, worker: Worker) -> None:
         """A leg on `worker` failed."""
-        self._leg_failures.labels(error.side, worker.url, error.kind).inc()
+        self.tallies.count(names.LEG_FAILURES, error.side, worker.url, error.kind).inc()
 
     def retried(self, error: LegError) -> None:
         """A request gets another try after `error`."""
-        self._retries.labels(error.side, error.kind).inc()
+        self.tallies.count(names.RETRIES, error.side, error.kind).inc()
 
     def aborted(self, worker: Worker, result: str) -> None:
         """An abort message was `taken`, `refused`, or the worker `unreachable`."""
-        self._aborts.labels(worker.side, worker.url, result).inc()
+        self.tallies.count(names.ABORTS, worker.side, worker.url, result).inc()
 
     def connected(self, side: str, seconds: float) -> None:
         """A connection to an engine was opened."""
-        self._connect.labels(side).observe(seconds)
-
-    def _counter(self, metric: names.Metric) -> Counter:
-        return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
-
-    def _histogram(self, metric: names.Metric) -> Histogram:
-        return Histogram(
-            metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry
-        )
+        self.tallies.timing(names.CONNECT_SECONDS, side).observe(seconds)
 
 
 class RouteMetrics:
     """What is counted for each request of one route. Looks nothing up that it has seen before."""
 
-    def __init__(
-        self,
-        route: str,
-        requests: Counter,
-        first_byte: Histogram,
-        seconds: Histogram,
-        queue: Histogram,
-        placements: Counter,
-    ) -> None:
+    def __init__(self, route: str, tallies: Tallies) -> None:
         self._route = route
-        self._requests = requests
-        self._first_byte = first_byte
-        self._seconds = seconds
-        self._queue = queue
-        self._placements = placements
-        self._by_outcome: dict[str, Counter] = {}
-        self._by_why: dict[str, Counter] = {}
+        self._tallies = tallies
+        self._first_byte = tallies.timing(names.FIRST_BYTE_SECONDS, route)
+        self._seconds = tallies.timing(names.REQUEST_SECONDS, route)
+        self._queue = tallies.timing(names.QUEUE_SECONDS)
+        self._by_outcome: dict[str, Count] = {}
+        self._by_why: dict[str, Count] = {}
 
     def ended(self, outcome: str, *, arrived: float, first: float | None, now: float) -> None:
         """A request has ended. Times of one clock: its last byte in, its answer's first byte out (None: none
         went out), and now.
         """
-        counter = self._by_outcome.get(outcome)
-        if counter is None:
-            counter = self._by_outcome[outcome] = self._requests.labels(self._route, outcome)
-        counter.inc()
+        count = self._by_outcome.get(outcome)
+        if count is None:
+            count = self._by_outcome[outcome] = self._tallies.count(names.REQUESTS, self._route, outcome)
+        count.inc()
         self._seconds.observe(now - arrived)
         if first is not None:
             self._first_byte.observe(first - arrived)
@@ -139,10 +103,10 @@ class RouteMetrics:
             self._queue.observe(exchange.queued)
         if exchange.lease is not None:
             why = exchange.lease.why
-            counter = self._by_why.get(why)
-            if counter is None:
-                counter = self._by_why[why] = self._placements.labels(why)
-            counter.inc()
+            count = self._by_why.get(why)
+            if count is None:
+                count = self._by_why[why] = self._tallies.count(names.PLACEMENTS, why)
+            count.inc()
 
 
 class Figures(Protocol):
@@ -158,25 +122,27 @@ class Figures(Protocol):
     def reports(self) -> list[Report]:
         """Of each process that serves clients."""
 
+    @property
+    def ended(self) -> list[Row]:
+        """What processes that have ended had counted."""
 
-def render(own: RouterMetrics, figures: Figures) -> bytes:
-    """All metrics in Prometheus' text format; of all processes of this router, where it has several."""
+
+def render(figures: Figures) -> bytes:
+    """All metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(_Figures(figures))
-    if folder := os.environ.get(MULTIPROC_DIR):
-        MultiProcessCollector(registry, path=folder)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
-    return generate_latest(own.registry) + generate_latest(registry)
+    return generate_latest(registry)
 
 
 class _Figures(Collector):
-    """Figures that are read from the workers' last status, and from the processes, at each scrape."""
+    """All of it, once."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily]:
         registry, reports, source = self._figures.workers, self._figures.reports, self._figures.source
+        yield from families(added([self._figures.ended, *(r.tallies for r in reports)]))
         yield _family(names.PROCESSES, [((), len(reports))])
         yield _family(names.IN_FLIGHT, [((), sum(r.in_flight for r in reports))])
         yield _family(names.QUEUED, [((), sum(r.queued for r in reports))])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from plait.router.config import RouterConfig
 from plait.router.discovery.target import Target, Targets
 from plait.router.engine_tls import EngineTrust
+from plait.router.errors import RouterError
 from plait.router.health import Health
 from plait.router.pairing import Side, pairs, reasons
 from plait.router.placement.hashing import PrefixKeys
@@ -44,12 +45,13 @@ class Lease(NamedTuple):
     matched: int
     pages: int
     legs: int
+    work: float
 
     def give_back(self) -> None:
         """Nothing was sent: free the places, and the breakers' probes."""
         self.prefill.breaker.abandoned(self.prefill_ticket)
         self.decode.breaker.abandoned(self.decode_ticket)
-        self.prefill.leave(self.legs)
+        self.prefill.leave(self.legs, self.work * self.legs)
         self.decode.leave(self.legs)
 
 
@@ -201,22 +203,53 @@ class Registry:
         )
         if chosen is None:
             return None
+        prefill, decode, work = chosen.prefill, chosen.decode, chosen.work
         self._picks += 1
-        for worker in (chosen.prefill, chosen.decode):
-            worker.last_picked = self._picks
-            worker.enter(legs)
+        prefill.last_picked = decode.last_picked = self._picks
+        prefill.enter(legs, work * legs)
+        decode.enter(legs)
         if keys is not None:
-            self.memory.note(keys, chosen.prefill.id, computed=chosen.computed)
+            self.memory.note(keys, prefill.id, computed=chosen.computed)
         return Lease(
-            chosen.prefill,
-            chosen.decode,
-            chosen.prefill.breaker.take(),
-            chosen.decode.breaker.take(),
+            prefill,
+            decode,
+            prefill.breaker.take(),
+            decode.breaker.take(),
             chosen.why,
             chosen.matched,
             chosen.pages,
             legs,
+            work,
         )
+
+    def must_have_pair(self) -> None:
+        """Raises RouterError (503) where no pair is alive, busy or not."""
+        wires = {w.wire for w in self._decodes if w.takes}
+        if any(p.wire in wires for p in self._prefills if p.takes and p.wire):
+            return
+        waits = [
+            w.breaker.retry_in
+            for w in (*self._prefills, *self._decodes)
+            if not w.breaker.closed and not w.trouble and not w.draining
+        ]
+        if waits:
+            raise RouterError(
+                503,
+                "The engines that are alive failed their last requests, and get none for a while (circuit "
+                "breaker); GET /ready says which.",
+                code="no_pair",
+                retry_after=max(min(waits), 1.0),
+            )
+        raise RouterError(
+            503,
+            "No prefill and decode engines with equal contracts are ready; GET /ready says why.",
+            code="no_pair",
+        )
+
+    def pair_without(self, exclude: Collection[int]) -> bool:
+        """Whether a pair of other workers than these is alive, busy or not."""
+        wires = {w.wire for w in self._decodes if w.takes and w.id not in exclude}
+        return any(p.wire in wires for p in self._prefills if p.takes and p.wire and p.id not in exclude)
 
     def reasons(self) -> Mapping[str, str]:
         """By worker address: why it serves nothing, empty when it is part of a pair."""
@@ -226,12 +259,6 @@ class Registry:
         """All pairs that can serve now."""
         found = pairs([w.candidate() for w in self._workers.values()])
         return [ReadyPair(self._workers[p.prefill], self._workers[p.decode]) for p in found]
-
-    @property
-    def any_pair(self) -> bool:
-        """Whether a pair is alive, busy or not."""
-        wires = {w.wire for w in self._decodes if w.takes}
-        return any(p.wire in wires for p in self._prefills if p.takes and p.wire)
 
     async def refresh(self) -> None:
         """Ask each worker again whose answer is older than `status_cache`; ends in `deadlines.status`."""

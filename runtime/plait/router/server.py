@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from plait.router.app import admin_app, client_app
+from plait.router.app import admin_app, client_app, prompt_routes
 from plait.router.board import Board
 from plait.router.config import ConfigError, RouterConfig
 from plait.router.connection import ClientConnection, Limits
@@ -21,6 +22,7 @@ from plait.router.directory import Directory
 from plait.router.discovery.source import Source
 from plait.router.lifecycle import Lifecycle
 from plait.router.report import Report, report
+from plait.router.routes.prompts import PromptRoute
 from plait.router.sources import source_of
 from plait.router.state import RouterState, open_state
 from plait.router.tls import Certificate
@@ -42,6 +44,16 @@ class Server(uvicorn.Server):
         yield
 
 
+def settle_heap() -> None:
+    """What is there now stays: no collection needs to look at it again.
+
+    Requests leave no cycles behind, so the young generation is collected seldom.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 def run(config: RouterConfig) -> None:
     """Serve until SIGTERM or SIGINT, drain, return. Raises ConfigError where a port cannot be had."""
     sockets = [listen(config, "port", config.host, config.port)]
@@ -54,9 +66,9 @@ def run(config: RouterConfig) -> None:
 async def _serve(config: RouterConfig, sockets: list[socket.socket]) -> None:
     ending = ending_signal()
     async with open_state(config) as state, finding(state, source_of(config)) as board:
-        servers = [server_of(client_app(state, board), config)]
+        servers = [client_server(state, board)]
         if config.admin_port:
-            servers.append(server_of(admin_app(board), config, clients=False))
+            servers.append(server_of(admin_app(board), config))
         async with serving(config, list(zip(servers, sockets, strict=True))) as running:
             told = asyncio.create_task(ending.wait())
             await asyncio.wait({told, *running}, return_when=asyncio.FIRST_COMPLETED)
@@ -79,7 +91,6 @@ async def finding(state: RouterState, source: Source) -> AsyncIterator[Board]:
         workers=state.workers,
         source=source,
         directory=directory,
-        metrics=state.metrics,
         admin_api_key=state.config.admin_api_key,
         ask=ask,
         settle=settle,
@@ -111,6 +122,7 @@ async def serving(
     running = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in pairs]
     certificates = [server.certificate for server, _ in pairs if server.certificate is not None]
     renewing = asyncio.create_task(_renew(certificates))
+    settle_heap()
     for _, sock in pairs:
         log.info("listening on %s:%d", *sock.getsockname()[:2])
     try:
@@ -145,20 +157,35 @@ def ending_signal() -> asyncio.Event:
     return ending
 
 
-def server_of(app: ASGIApp, config: RouterConfig, *, clients: bool = True) -> Server:
-    """A server for `app`. `clients`: on the clients' port, which may speak TLS."""
-    limits = Limits(
-        head_bytes=config.max_head_bytes, head_lines=config.max_headers, head_seconds=config.deadlines.head
-    )
+def client_server(state: RouterState, board: Board) -> Server:
+    """The server of the clients' port, which may speak TLS."""
+    config = state.config
     certificate = None
-    if clients and config.tls_certificate:
+    if config.tls_certificate:
         certificate = Certificate(
             config.tls_certificate, config.tls_key, client_ca=config.tls_client_ca or None
         )
+    return server_of(client_app(state, board), config, prompts=prompt_routes(state), certificate=certificate)
+
+
+def server_of(
+    app: ASGIApp,
+    config: RouterConfig,
+    *,
+    prompts: Mapping[bytes, PromptRoute] = {},
+    certificate: Certificate | None = None,
+) -> Server:
+    """A server for `app`; `prompts` are served before it."""
+    limits = Limits(
+        head_bytes=config.max_head_bytes,
+        head_lines=config.max_headers,
+        head_seconds=config.deadlines.head,
+        body_seconds=config.deadlines.body,
+    )
     server = Server(
         uvicorn.Config(
             app,
-            http=ClientConnection.limited(limits),
+            http=ClientConnection.configured(limits, prompts),
             ws="none",
             lifespan="off",
             access_log=False,

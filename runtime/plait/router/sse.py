@@ -14,101 +14,91 @@ DONE_EVENT = b"data: [DONE]\n\n"
 MAX_EVENT_BYTES = 8 << 20
 
 
-class Said(NamedTuple):
-    """An error inside a stream. `keep`: bytes of the piece at hand up to the end of its event."""
+class Piece(NamedTuple):
+    """What may be passed on: whole events. `error`: in the last of them, if one is there."""
 
-    error: EngineError
-    keep: int
+    events: bytes
+    error: EngineError | None = None
 
 
 class EventScan:
     """Watches a stream that is passed on as it is: is it complete, does an error hide in it?
 
-    `done` is set once `data: [DONE]` was read: a stream that ends without it was cut off. Most pieces cost
-    two searches and no parsing.
+    Whole events are passed on and torn ones held back, so that a stream that breaks off ends between two
+    events. `done` is set once `data: [DONE]` was read: a stream that ends without it was cut off. Most pieces
+    cost a few searches and no parsing. Lines end with LF, as engines write them, or all with CRLF.
     """
 
-    __slots__ = ("_rest", "_skipping", "done")
+    __slots__ = ("_end", "_open", "_rest", "done")
 
     def __init__(self) -> None:
+        self._end = b"\n\n"
         self._rest = b""
-        self._skipping = False
+        self._open = False  # in an event that is too long to be held back
         self.done = False
 
-    def feed(self, piece: bytes) -> Said | None:
-        """Look into the next bytes; the first error in the events that they complete."""
-        held = len(self._rest)
-        data = self._rest + piece if held else piece
-        last = data.rfind(b"\n\n")
+    def feed(self, piece: bytes) -> Piece:
+        """The events that `piece` completes, up to the first error."""
+        data = self._rest + piece if self._rest else piece
+        last = data.rfind(self._end)
         if last < 0:
-            self._hold(data)
-            return None
-        end = last + 2
-        start = 0
-        if self._skipping:
-            self._skipping = False
-            start = data.find(b"\n\n") + 2
-        said = _first_error(data, start, end, held) if may_hide_error(data) else None
-        # [DONE] is a stream's last event, so what comes before it need not be cut into events.
-        before = data.rfind(b"\n\n", 0, last)
-        if data[before + 2 if before >= 0 else 0 : last].strip() == b"data: [DONE]":
-            self.done = True
-        self._rest = b""
-        if end < len(data):
-            self._hold(data[end:])
-        return said
+            if b"\r\n\r\n" in data and not self.done:
+                self._end = b"\r\n\r\n"
+                self._rest = b""
+                return self.feed(data)
+            return self._hold(data)
+        end = last + len(self._end)
+        self._rest, self._open = data[end:], False
+        events = data if end == len(data) else data[:end]
+        if may_hide_error(events):
+            found = self._search(events)
+            if found is not None:
+                return found
+        if not self.done and DONE in events:
+            self.done = any(payload == DONE for payload in self._payloads(events))
+        return Piece(events)
 
-    def close(self) -> Said | None:
+    def close(self) -> Piece:
         """The end of the stream, which completes an event that no empty line ended."""
-        return self.feed(b"\n\n") if self._rest else None
+        rest = self._rest.strip(b"\r\n")
+        if not rest:
+            return Piece(b"")
+        if self._open or not rest.startswith(b"data:"):
+            return Piece(b"")
+        payload = rest[5:].strip()
+        if payload == DONE:
+            self.done = True
+            return Piece(self._rest)
+        return Piece(self._rest, hidden_error(payload))
 
-    def _hold(self, rest: bytes) -> None:
-        if len(rest) > MAX_EVENT_BYTES:
-            self._skipping, rest = True, rest[-1:]
-        self._rest = rest
+    def _hold(self, data: bytes) -> Piece:
+        if self._open or len(data) > MAX_EVENT_BYTES:
+            # Passed on unseen, but for the bytes that may be the first of its end.
+            keep = len(self._end) - 1
+            self._open, self._rest = True, data[-keep:]
+            return Piece(data[:-keep])
+        self._rest = data
+        return Piece(b"")
+
+    def _search(self, events: bytes) -> Piece | None:
+        start = 0
+        while (close := events.find(self._end, start)) >= 0:
+            event = events[start:close].lstrip(b"\r\n")
+            start = close + len(self._end)
+            if event.startswith(b"data:") and (error := hidden_error(event[5:].strip())):
+                return Piece(events[:start], error)
+        return None
+
+    def _payloads(self, events: bytes) -> list[bytes]:
+        found = [event.lstrip(b"\r\n") for event in events.split(self._end)]
+        return [event[5:].strip() for event in found if event.startswith(b"data:")]
 
 
 def payloads(block: bytes) -> list[bytes]:
-    """Payloads of the complete `data:` events in `block`, `[DONE]` left out."""
-    found = []
-    for event in block.split(b"\n\n"):
-        event = event.lstrip(b"\r\n")
-        if event.startswith(b"data:"):
-            payload = event[5:].strip()
-            if payload != DONE:
-                found.append(payload)
-    return found
-
-
-def _first_error(data: bytes, start: int, end: int, held: int) -> Said | None:
-    while start < end:
-        close = data.find(b"\n\n", start)
-        event = data[start:close].lstrip(b"\r\n")
-        if event.startswith(b"data:") and (error := hidden_error(event[5:].strip())):
-            return Said(error, close + 2 - held)
-        start = close + 2
-    return None
-
-
-class EventCutter:
-    """Cuts a stream of bytes into the payloads of its `data:` events, for streams that are written anew."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """Payloads of the events that `piece` completes, `[DONE]` left out."""
-        data = self._rest + piece
-        end = data.rfind(b"\n\n") + 2
-        if end == 1:
-            self._rest = data
-            return []
-        self._rest = data[end:]
-        return payloads(data[:end])
-
-    def close(self) -> list[bytes]:
-        """Payload of an event that the end of the stream completes."""
-        return self.feed(b"\n\n")
+    """Payloads of the `data:` events in `block` (whole events), `[DONE]` left out."""
+    found = [event.lstrip(b"\r\n") for event in block.replace(b"\r\n", b"\n").split(b"\n\n")]
+    each = (event[5:].strip() for event in found if event.startswith(b"data:"))
+    return [payload for payload in each if payload != DONE]
 
 
 def error_event(error: RouterError, *, after: bytes = b"\n\n") -> bytes:

@@ -87,15 +87,16 @@ class Worker(View):
             trouble = "its circuit breaker is open: its last requests failed"
         return Candidate(self.url, self.side, self.wire, trouble)
 
-    def enter(self, legs: int) -> None:
-        """Legs of one request begin."""
+    def enter(self, legs: int, work: float = 0.0) -> None:
+        """Legs of one request begin. `work`: what they add to the load (0: one each)."""
         self.in_flight += legs
-        self.load += legs
+        self.load += work or legs
 
-    def leave(self, legs: int) -> None:
+    def leave(self, legs: int, work: float = 0.0) -> None:
         """They have ended."""
         self.in_flight -= legs
-        self.load -= legs
+        # Sums of fractions drift: an idle worker has no load.
+        self.load = self.load - (work or legs) if self.in_flight else 0
         self._freed()
 
     def out(self, trouble: str) -> None:

@@ -11,7 +11,6 @@ from plait.router.app import admin_app
 from plait.router.board import Board
 from plait.router.config import RouterConfig
 from plait.router.directory import Desired, Directory
-from plait.router.metrics import RouterMetrics
 from plait.router.processes.channel import Hub
 from plait.router.registry import Registry
 from plait.router.server import ending_signal, server_of, serving, watching
@@ -42,17 +41,20 @@ async def _serve(config: RouterConfig, sock: socket.socket, control: str) -> Non
             workers=workers,
             source=source,
             directory=directory,
-            metrics=RouterMetrics(),
             admin_api_key=config.admin_api_key,
             ask=hub.ask,
             settle=hub.settle,
             draining=ending.is_set,
+            ended=lambda: hub.ended,
+            without_pair=lambda: config.processes - sum(r.pairs > 0 and not r.draining for r in hub.reports),
         )
         async with (
             watching(source, directory),
-            serving(config, [(server_of(admin_app(board), config, clients=False), sock)]) as running,
+            serving(config, [(server_of(admin_app(board), config), sock)]) as running,
         ):
+            listening = asyncio.create_task(hub.keep_asking())
             told = asyncio.create_task(ending.wait())
             await asyncio.wait({told, *running}, return_when=asyncio.FIRST_COMPLETED)
             told.cancel()
+            listening.cancel()
         await hub.close()

@@ -15,6 +15,7 @@ import orjson
 
 from plait.router.directory import Desired, decode, encode
 from plait.router.report import Report
+from plait.router.tally import Row, added
 
 log = logging.getLogger("plait.router.processes")
 
@@ -34,6 +35,10 @@ class Hub:
         self._asks = 0
         self._server: asyncio.Server | None = None
         self._moved = asyncio.Event()
+        self.reports: list[Report] = []
+        """The last round's."""
+        self.ended: list[Row] = []
+        """What processes that have left had counted, as of their last report."""
 
     async def open(self, path: str) -> None:
         """Listen at `path`."""
@@ -81,6 +86,12 @@ class Hub:
         found = [p.report for p in self._peers if p.told >= number and p.report is not None]
         return sorted(found, key=lambda r: r.pid)
 
+    async def keep_asking(self) -> None:
+        """Ask every second, so that little is lost of what a process had counted when it dies."""
+        while True:
+            await asyncio.sleep(_REPORT_SECONDS)
+            self.reports = await self.ask()
+
     async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = _Peer(writer)
         self._peers.add(peer)
@@ -91,6 +102,8 @@ class Hub:
                 self._moved.set()
         finally:
             self._peers.discard(peer)
+            if peer.report is not None:
+                self.ended = added([self.ended, peer.report.tallies])
             self._moved.set()
             writer.close()
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 
 import uvloop
 
-from plait.router.app import client_app
 from plait.router.board import Board
 from plait.router.config import RouterConfig
 from plait.router.directory import Desired, Directory
 from plait.router.discovery.source import Take
 from plait.router.processes.channel import follow
 from plait.router.report import Report, report
-from plait.router.server import drain, ending_signal, server_of, serving
+from plait.router.server import client_server, drain, ending_signal, serving
 from plait.router.state import open_state
 
 
@@ -62,7 +61,6 @@ async def _serve(config: RouterConfig, sock: socket.socket, control: str) -> Non
             workers=state.workers,
             source=source,
             directory=Directory(state.apply),
-            metrics=state.metrics,
             admin_api_key="",
             ask=ask,
             settle=settle,
@@ -71,7 +69,7 @@ async def _serve(config: RouterConfig, sock: socket.socket, control: str) -> Non
         following = asyncio.create_task(
             follow(control, pid=os.getpid(), apply=apply, report=lambda: report(state))
         )
-        async with serving(config, [(server_of(client_app(state, board), config), sock)]) as running:
+        async with serving(config, [(client_server(state, board), sock)]) as running:
             told = asyncio.create_task(ending.wait())
             await asyncio.wait({told, *running}, return_when=asyncio.FIRST_COMPLETED)
             told.cancel()

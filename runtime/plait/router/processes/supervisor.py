@@ -9,12 +9,12 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
 from plait.router.config import RouterConfig
-from plait.router.processes.folder import MULTIPROC_DIR
 from plait.router.server import listen
 
 log = logging.getLogger("plait.router.processes")
@@ -42,10 +42,10 @@ class _Child:
 
 def run(config: RouterConfig) -> None:
     """Serve in `config.processes` processes until SIGTERM or SIGINT. Raises ConfigError before the first."""
-    folder = os.environ[MULTIPROC_DIR]
     admin = listen(config, "admin_port", config.admin_host or config.host, config.admin_port)
     # Held here too: what is in a dead process's backlog is served by the one that replaces it.
     sockets = [listen(config, "port", config.host, config.port, shared=True) for _ in range(config.processes)]
+    folder = tempfile.mkdtemp(prefix="plait-router-")
     control = os.path.join(folder, "control.sock")
     children = [_Child("admin", lambda: _admin(config, admin, control))]
     for number, sock in enumerate(sockets):

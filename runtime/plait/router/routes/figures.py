@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from plait.router import api
@@ -28,8 +29,9 @@ def routes(board: Board) -> APIRouter:
         await board.refresh()
         return api.transfers(board.workers)
 
-    @router.get("/metrics", include_in_schema=False)
+    @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
+        """Prometheus' text format."""
         await board.refresh()
         return Response(board.render(), media_type=CONTENT_TYPE_LATEST)
 

@@ -58,6 +58,8 @@ def readiness(board: Board) -> Readiness:
         reason = "the router is ending"
     elif not board.source.synced:
         reason = f"the list of workers is not known yet: {board.source.problem or 'waiting for the source'}"
+    elif missing := board.processes_without_pair:
+        reason = f"{missing} of the router's processes have no pair yet"
     elif not pairs:
         reason = "no prefill and decode engines with equal contracts are ready"
     else:

@@ -60,14 +60,14 @@ async def fetch(
 
 
 @functools.lru_cache(maxsize=64)
-def request_line(method: str, target: str) -> bytes:
+def request_line(target: str, method: str = "POST") -> bytes:
     """The first line of a request."""
     return b"%b %b HTTP/1.1\r\n" % (method.encode("ascii"), target.encode("ascii"))
 
 
 def request_head(method: str, target: str, authority: bytes, headers: Headers, length: int) -> bytes:
     """The request's head, with its empty line. `length` of the body (0: none is sent)."""
-    lines = [request_line(method, target), b"host: %b\r\n" % authority]
+    lines = [request_line(target, method), b"host: %b\r\n" % authority]
     lines += [b"%b: %b\r\n" % pair for pair in headers]
     if length:
         lines.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % length)
