@@ -11,7 +11,7 @@ from plait.router.placement.shares import Shares
 # Of how many recent requests the workers' parts are compared, and by how many usual requests one may be
 # ahead of the others before prompts that are nobody's go elsewhere.
 _WORK_WINDOW = 2_000
-_AHEAD = 16
+_AHEAD = 12
 # Who is ahead changes slowly: it is worked out anew after so many requests.
 _REFRESH = 8
 # A root is hot when its part of the recent requests is above this part of what one worker gets.
