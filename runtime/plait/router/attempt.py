@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from math import inf
 
 from plait.router.aborts import Aborts
 from plait.router.leg import FailureKind, Leg, LegError
@@ -54,7 +55,8 @@ class Attempt:
     """The legs of one try. `legs` are set by `begin`; a sample is a pair of legs at the same place.
 
     `failure`: of the leg that ended the attempt; `guilty` is that leg. `judged` is called once for each
-    failed leg, `done` for each that has answered in full.
+    failed leg, `done` for each that has answered in full. `due`: loop time at which it ends whatever its legs
+    do, `late` then, and nobody's fault.
     """
 
     def __init__(
@@ -65,8 +67,11 @@ class Attempt:
         aborts: Aborts,
         judged: Callable[[Leg, LegError], None],
         done: Callable[[Leg], None],
+        due: float = inf,
     ) -> None:
         self.lease = lease
+        self.due = due
+        self.late = False
         self.prefills: list[Leg] = []
         self.decodes: list[Leg] = []
         self.failure: LegError | None = None
@@ -107,6 +112,11 @@ class Attempt:
 
     def check(self, now: float) -> None:
         """Expire the legs whose deadline has passed; prefill's first, for decode waits for prefill."""
+        if self.due <= now and not self._lingering and self.failure is None:
+            self.late = True
+            self.close()
+            self._signal.set()
+            return
         for legs in (self.prefills, self.decodes):
             for leg in legs:
                 if leg.due <= now:
@@ -152,6 +162,7 @@ class Attempt:
                 prefill.close()
                 message = f"The prefill engine is late: waited for {prefill.waits_for}."
                 prefill.failure = LegError(Side.PREFILL, FailureKind.TIMEOUT, message)
+                leg.failure = None  # nor does its breaker hear of it
                 return prefill
         return leg
 

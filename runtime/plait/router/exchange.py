@@ -91,7 +91,7 @@ class Exchange:
     async def run(self) -> Outcome:
         """Run it to its end; engines are told before this returns.
 
-        Raises RouterError where no pair can be had.
+        Raises RouterError where no pair can be had, and where the request is over its whole time.
         """
         self._client.on_gone(self._client_gone)
         self._state.lifecycle.add(self)
@@ -225,7 +225,12 @@ class Exchange:
         self.lease = lease
         self.tries += 1
         attempt = self._attempt = Attempt(
-            lease, self._signal, aborts=state.aborts, judged=self._judged, done=state.metrics.leg_done
+            lease,
+            self._signal,
+            aborts=state.aborts,
+            judged=self._judged,
+            done=state.metrics.leg_done,
+            due=self._due,
         )
         state.metrics.prefix(matched=lease.matched, pages=lease.pages)
         prefill, decode = lease.prefill, lease.decode
@@ -398,6 +403,9 @@ class Exchange:
             raise ClientGoneError("the client left")
         if self._stopped:
             raise ShutdownError
+        if self._attempt is not None and self._attempt.late:
+            seconds = self._state.config.deadlines.total
+            raise RouterError(504, f"The request was not done within {seconds:g} s.", code="total_timeout")
 
     def _judged(self, leg: Leg, error: LegError) -> None:
         self._state.metrics.leg_failed(error, leg.worker)

@@ -142,6 +142,7 @@ _NAMES: dict[str | int | None, str] = {
     "no_pair": "no_pair",
     "queue_full": "queue_full",
     "queue_timeout": "queue_timeout",
+    "total_timeout": "total_timeout",
     "invalid_api_key": "unauthorized",
     "rate_limit_exceeded": "rate_limited",
 }
