@@ -57,7 +57,7 @@ def growth(samples: Sequence[Sample]) -> Growth:
 def main() -> int:
     """Soak; 0: nothing wrong, 1: something was, 2: the machine cannot."""
     options = _options()
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
     router = SglangRouter() if options.router == "sglang-router" else Plait(processes=options.processes)
     try:
         cores = machine.split_cores()
