@@ -75,6 +75,17 @@ def test_half_of_a_prompt_without_messages_makes_an_owner() -> None:
     assert memory.owners(text("abxyz")) == NOBODY
 
 
+def test_kin_have_the_most_of_the_beginning() -> None:
+    memory = PrefixMemory()
+    memory.note(chat("abcdefgh", anchor=1), 1, computed=8)
+    memory.note(chat("abcdefxy", anchor=2), 2, computed=2)
+    assert memory.kin(chat("abcdefgz", anchor=3)) == [1]
+    assert memory.kin(chat("abcdefzz", anchor=3)) == [1, 2]
+    assert memory.kin(chat("abczzzzz", anchor=3)) == []  # three of eight pages are not worth it
+    assert memory.kin(chat("abcz", anchor=3)) == [1, 2]  # three of four are
+    assert memory.kin(PrefixKeys(3, 3)) == []
+
+
 def test_forgotten_workers_own_nothing() -> None:
     memory = PrefixMemory()
     memory.note(chat("abc"), 1, computed=3)

@@ -152,6 +152,35 @@ def test_an_owner_may_have_twice_the_load_of_others() -> None:
         assert (found.worker.id == 1) == (expected is Why.OWNER)
 
 
+def kind(conversation: int) -> PrefixKeys:
+    """A conversation of the kind with one long system prompt."""
+    return prompt(conversation, kind=5)._replace(blocks=(*range(40, 52), conversation + 1_000))
+
+
+def test_a_home_that_has_the_kind_cached_may_have_twice_the_load_too() -> None:
+    home = chosen(Policy.PREFIX_AWARE, views(0, 0, 0, 0), kind(1), PrefixMemory())
+    loads = [20.0] * 4
+    loads[home - 1] = 60
+    memory = PrefixMemory()
+    assert chosen(Policy.PREFIX_AWARE, views(*loads), kind(2), memory) != home
+    memory.note(kind(1), home, computed=13)
+    found = choose(Policy.PREFIX_AWARE, views(*loads), kind(2), memory)
+    assert found is not None
+    assert (found.worker.id, found.why, found.matched) == (home, Why.HOME, 12)
+
+
+def test_a_full_home_spills_to_who_has_the_kind_cached() -> None:
+    home = chosen(Policy.PREFIX_AWARE, views(0, 0, 0, 0), kind(1), PrefixMemory())
+    loads = [0.0] * 4
+    loads[home - 1] = 50
+    for other in {1, 2, 3, 4} - {home}:
+        memory = PrefixMemory()
+        memory.note(kind(1), other, computed=13)
+        found = choose(Policy.PREFIX_AWARE, views(*loads), kind(2), memory)
+        assert found is not None
+        assert (found.worker.id, found.why) == (other, Why.SPILL)
+
+
 def test_a_quiet_system_does_not_scatter() -> None:
     keys = prompt(1)
     home = chosen(Policy.PREFIX_AWARE, views(0, 0, 0, 0), keys, PrefixMemory())
