@@ -93,7 +93,7 @@ def prefix_verdict(trace: Mapping[str, Mapping[str, Placement]]) -> dict[str, bo
     """By form and rival: Plait meets the owner at least as often, and its load is no more uneven."""
     return {
         f"{form}, {rival}": found[PLAIT].owner >= found[rival].owner
-        and found[PLAIT].in_flight_worst_to_mean <= found[rival].in_flight_worst_to_mean
+        and round(found[PLAIT].computed_worst_to_mean, 2) <= round(found[rival].computed_worst_to_mean, 2)
         for form, found in trace.items()
         for rival in (SGLANG, WORKING)
     }

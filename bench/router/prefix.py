@@ -27,16 +27,16 @@ class Placement(NamedTuple):
     """What placement was worth.
 
     `hit`: share of all prompt tokens that a cache held. `owner`: share of the requests with a cached prefix
-    that went to an engine with the longest one. `*_worst_to_mean`, of the engines: prompts under way (mean
-    over the arrivals; what routers call load), all prompts, and all tokens that had to be computed.
-    `queued_ms`: mean wait for an engine.
+    that went to an engine with the longest one. `*_worst_to_mean`, of the engines' load: tokens that each
+    had to compute, in the whole trace, and for each 64 prompts in a row (mean of those); prompts that each
+    was sent. `queued_ms`: mean wait for an engine.
     """
 
     hit: float
     owner: float
-    in_flight_worst_to_mean: float
-    requests_worst_to_mean: float
     computed_worst_to_mean: float
+    window_worst_to_mean: float
+    requests_worst_to_mean: float
     queued_ms: float
     latency_ms: float
     requests: int
@@ -80,9 +80,9 @@ def placement(figures: dict[str, Any], *, latency_ms: float) -> Placement:
     return Placement(
         hit=figures["hit_tokens"] / max(1, figures["tokens"]),
         owner=figures["owner_hits"] / max(1, figures["owned"]),
-        in_flight_worst_to_mean=figures["in_flight_worst_to_mean"],
-        requests_worst_to_mean=_worst_to_mean(figures["requests"]),
         computed_worst_to_mean=_worst_to_mean(figures["computed_tokens"]),
+        window_worst_to_mean=figures["window_worst_to_mean"],
+        requests_worst_to_mean=_worst_to_mean(figures["requests"]),
         queued_ms=1000 * sum(figures["queued_seconds"]) / max(1, requests),
         latency_ms=latency_ms,
         requests=requests,

@@ -31,8 +31,9 @@ def main() -> int:
     try:
         cores = machine.split_cores()
         machine.allow_files()
-        tools.build()
-        report = _measure(options, cores, console)
+        with tools.alone():
+            tools.build()
+            report = _measure(options, cores, console)
     except (machine.MachineError, tools.LoadError) as error:
         console.print(f"bench-router: {error}", style="red", highlight=False, markup=False)
         return 2

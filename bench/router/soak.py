@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from bench.router import machine, tools
 from bench.router.mocks import Mocks, mock_engines
-from bench.router.processes import Tree
 from bench.router.routers import KEY, Plait, Running, SglangRouter, started
 from rich.console import Console
 
@@ -58,18 +57,19 @@ def growth(samples: Sequence[Sample]) -> Growth:
 def main() -> int:
     """Soak; 0: nothing wrong, 1: something was, 2: the machine cannot."""
     options = _options()
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
     router = SglangRouter() if options.router == "sglang-router" else Plait(processes=options.processes)
     try:
         cores = machine.split_cores()
         machine.allow_files()
-        tools.build()
-        with (
-            mock_engines(core=cores.load, prefill=2, decode=2) as mocks,
-            started(router, mocks, core=cores.router) as running,
-        ):
-            mocks.reset()
-            faults = _soak(running, mocks, options, console)
+        with tools.alone():
+            tools.build()
+            with (
+                mock_engines(core=cores.load, prefill=2, decode=2) as mocks,
+                started(router, mocks, core=cores.router) as running,
+            ):
+                mocks.reset()
+                faults = _soak(running, mocks, options, console)
     except (machine.MachineError, tools.LoadError) as error:
         console.print(f"soak-router: {error}", style="red", markup=False)
         return 2
@@ -93,7 +93,7 @@ def _soak(router: Running, mocks: Mocks, options: argparse.Namespace, console: C
     rooms = mocks.stats()["rooms"]
     faults = []
     if figures["errors"]:
-        faults.append(f"{figures['errors']} streams failed: {figures['error_examples']}")
+        faults.append(f"{figures['errors']} streams failed, the first: {figures['error_examples'][0]}")
     if rooms["twice"] or rooms["lonely"]:
         faults.append(f"bootstrap rooms used twice, or by one side only: {rooms}")
     if grown.memory_mb > _GROWTH_MB:
@@ -114,23 +114,22 @@ def _load(
     command += ["-window", f"{options.minutes * 60:.0f}s", "-pids", ",".join(map(str, router.tree.pids()))]
     samples: list[Sample] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as generator:
-        told = time.monotonic()
+        began = told = time.monotonic()
         while generator.poll() is None:
             time.sleep(1)
-            samples.append(_sample(router.tree))
-            if time.monotonic() - told >= 30:
-                told = time.monotonic()
-                console.print(f"{len(samples)} s: {samples[-1].memory:.0f} MiB, {samples[-1].files} files")
+            now = time.monotonic()
+            if now - began >= options.minutes * 60:
+                continue  # streams run out: no longer part of the soak
+            samples.append(Sample(router.tree.memory().largest, router.tree.files()))
+            if now - told >= 15:
+                told = now
+                last = samples[-1]
+                console.print(f"{now - began:.0f} s: {last.memory:.0f} MiB, {last.files} files")
         assert generator.stdout is not None
         lines = generator.stdout.read().splitlines()
     if generator.returncode or not lines:
         raise tools.LoadError(f"the generator failed (exit status {generator.returncode})")
-    # The last seconds let streams run out: they are not part of the soak.
-    return samples[: int(options.minutes * 60)], json.loads(lines[-1])
-
-
-def _sample(tree: Tree) -> Sample:
-    return Sample(tree.memory().largest, tree.files())
+    return samples, json.loads(lines[-1])
 
 
 def _options() -> argparse.Namespace:

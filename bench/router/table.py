@@ -38,17 +38,8 @@ def show(
     growth = (memory.get(name) for name in names)
     table.add_row("growth over many streams", *(f"{g['growth']:.1f} MiB" if g else "" for g in growth))
     console.print(table)
-    placed = Table(
-        "prefix trace",
-        "router",
-        "hit",
-        "owner",
-        "in flight",
-        "prompts",
-        "computed",
-        "queued",
-        title="Placement by prefix",
-    )
+    columns = ("hit", "owner", "load", "of 64 prompts", "prompts", "queued")
+    placed = Table("prefix trace", "router", *columns, title="Placement by prefix")
     for form, found in trace.items():
         for name, p in found.items():
             placed.add_row(
@@ -56,14 +47,12 @@ def show(
                 name,
                 f"{p.hit:.1%}",
                 f"{p.owner:.1%}",
-                f"{p.in_flight_worst_to_mean:.2f}",
-                f"{p.requests_worst_to_mean:.2f}",
                 f"{p.computed_worst_to_mean:.2f}",
+                f"{p.window_worst_to_mean:.2f}",
+                f"{p.requests_worst_to_mean:.2f}",
                 f"{p.queued_ms:.1f} ms",
             )
-    placed.caption = (
-        "owner: went to a longest cached prefix; in flight, prompts, computed tokens: worst engine to mean"
-    )
+    placed.caption = "owner: went to a longest cached prefix; load: worst engine to mean, computed tokens"
     console.print(placed)
     verdict = Table("figure", "is", "at most", "", title="Plait against sglang-router")
     for bound in bounds(figures):

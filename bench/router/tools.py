@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,22 @@ _MEASURED = ("sglang-router", "fastapi", "uvicorn", "httpx", "uvloop", "httptool
 
 class LoadError(RuntimeError):
     """The generator could not do its work; the message ends with what it said."""
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other measurement runs in this tree, and let none begin while the block lasts.
+
+    Two at once would share cores, and the file of workers that a router reads again when it changes.
+    """
+    WORK.mkdir(parents=True, exist_ok=True)
+    with (WORK / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("waiting for another measurement in this tree", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def build() -> None:

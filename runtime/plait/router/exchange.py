@@ -109,8 +109,8 @@ class Exchange:
             return
         if now >= self._due:
             seconds = self._state.config.deadlines.total
-            message = f"The request took over {seconds:g} s, which is this router's limit."
-            self._end(Outcome("timeout", RouterError(504, message, code="total_timeout")))
+            message = f"The request was not done within {seconds:g} s."
+            self._end(Outcome("total_timeout", RouterError(504, message, code="total_timeout")))
             return
         if self._stalled_at and now - self._stalled_at > self._state.config.deadlines.client_stall:
             # What is buffered would keep the connection, and its memory, for as long as the client likes.

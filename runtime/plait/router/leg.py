@@ -206,9 +206,11 @@ class Leg:
         self._parts, self._size = [], 0
         if self._paused:
             self._paused = False
-            self.due = self._time() + self._deadlines.idle
-            if self.sending is not None and self.sending.connection is not None:
-                self.sending.connection.resume()
+            sending = self.sending
+            # Where the stream has ended meanwhile, nothing is due, and its connection is not this leg's.
+            if sending is not None and sending.connection is not None:
+                self.due = self._time() + self._deadlines.idle
+                sending.connection.resume()
         return data
 
     # upstream.connection.Receiver
@@ -225,7 +227,8 @@ class Leg:
                     self.waits_for = "the next event of its stream"
 
     def on_data(self, data: bytes) -> None:
-        self.due = self._time() + self._deadlines.idle
+        if not self._paused:
+            self.due = self._time() + self._deadlines.idle
         scan = self._scan
         if scan is not None:
             self._stream(scan, data)

@@ -182,6 +182,22 @@ def test_request_id_of_a_stream_and_of_an_error(client: openai.OpenAI) -> None:
     assert raised.value.request_id == "trace-me-19"
 
 
+def test_errors_have_a_request_id_of_the_routers_too(client: openai.OpenAI, router: Router) -> None:
+    ids = []
+    for more in ({"extra_body": {"rid": "mine"}}, {"extra_body": {"n": 0}}):
+        with pytest.raises(openai.BadRequestError) as raised:
+            _chat(client, **more)
+        ids.append(raised.value.request_id)
+    with (
+        router.decode.behaving(refusal(422, "no")),
+        pytest.raises(openai.UnprocessableEntityError) as refused,
+    ):
+        _chat(client)
+    ids.append(refused.value.request_id)
+    assert all(ids)
+    assert len(set(ids)) == 3
+
+
 def test_headers_of_the_client(client: openai.OpenAI, router: Router) -> None:
     _chat(client, extra_headers={"x-tenant": "blue", "te": "trailers", "proxy-authorization": "Basic eA=="})
     for engine in router.engines:

@@ -68,12 +68,10 @@ def test_a_bound_that_is_missed_is_named(name: str, value: float) -> None:
     assert missed == [name]
 
 
-@pytest.mark.parametrize(
-    ("owner", "in_flight", "kept"), [(0.9, 1.2, True), (0.5, 1.2, False), (0.9, 1.9, False)]
-)
-def test_placement_must_be_as_good_in_both(owner: float, in_flight: float, kept: bool) -> None:
+@pytest.mark.parametrize(("owner", "load", "kept"), [(0.9, 1.2, True), (0.5, 1.2, False), (0.9, 1.9, False)])
+def test_placement_must_be_as_good_in_both(owner: float, load: float, kept: bool) -> None:
     theirs = Placement(0.5, 0.8, 1.5, 1.0, 1.0, 1.0, 1.0, 100)
-    ours = theirs._replace(owner=owner, in_flight_worst_to_mean=in_flight)
+    ours = theirs._replace(owner=owner, computed_worst_to_mean=load)
     assert figures.prefix_verdict({"chat": {PLAIT: ours, SGLANG: theirs, WORKING: theirs}}) == {
         f"chat, {SGLANG}": kept,
         f"chat, {WORKING}": kept,

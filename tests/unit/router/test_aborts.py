@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from typing import Any
 
 import pytest
-from multidict import CIMultiDict
-from tests.unit.router.conftest import Lab, RunningRouter
+from aiohttp import web
+from tests.unit.router.conftest import Lab, RunningRouter, brief
+from tests.unit.router.stub_engine import StubEngine
 
 from plait.router import aborts as module
-from plait.router.leg import FailureKind, Leg, LegError
+from plait.router.leg import Leg
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +20,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leg(router: RunningRouter, *rids: str) -> Leg:
-    worker = router.state.workers.workers[0]
-    return Leg(worker, "/generate", CIMultiDict({"authorization": "Bearer k"}), b"{}", rids=rids or ("r",))
+    worker = router.state.workers.worker(router.prefill.url)
+    assert worker is not None
+    owner: Any = None
+    config = router.state.config
+    return Leg(worker, rids or ("r",), owner, deadlines=config.deadlines, limit=1000, relay=False)
 
 
 def count(router: RunningRouter, result: str) -> float:
@@ -35,10 +39,12 @@ async def test_said_at_once_and_again(router: RunningRouter) -> None:
     began = time.monotonic()
     router.state.aborts.send(leg(router))
     assert time.monotonic() - began < 0.1
+    assert router.state.aborts.under_way == 1
     await router.until(lambda: len(router.prefill.aborts) == 3)
     assert [rid for rid, _ in router.prefill.aborts] == ["r", "r", "r"]
     assert router.prefill.aborts[0][1] - began < router.within(0.1)
     assert count(router, "taken") == 3
+    await router.until(lambda: router.state.aborts.under_way == 0)
 
 
 async def test_each_prompt_of_a_batch_is_named(router: RunningRouter) -> None:
@@ -52,38 +58,49 @@ async def test_dead_engine_is_not_told_again(router: RunningRouter) -> None:
     await router.prefill.stop()
     router.state.aborts.send(leg(router))
     await router.until(lambda: count(router, "unreachable") == 1)
-    await asyncio.sleep(0.3)
+    await router.until(lambda: router.state.aborts.under_way == 0)
     assert count(router, "unreachable") == 1
 
 
-async def test_lingering_leg_that_ends_is_left_alone(router: RunningRouter) -> None:
-    async def late() -> bytes:
-        await asyncio.sleep(0.05)
-        return b""
+async def test_engine_that_does_not_answer_is_given_up(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silence(engine: StubEngine, request: web.Request) -> web.Response:
+        engine.aborts.append(((await request.json())["rid"], time.monotonic()))
+        await engine.aborted.wait()
+        return web.Response()
 
-    task = asyncio.create_task(late())
-    router.state.aborts.linger(leg(router), task, seconds=1.0)
-    await asyncio.wait_for(task, 1)
-    await asyncio.sleep(0.05)
-    assert not router.prefill.aborts
-
-
-async def test_lingering_leg_that_does_not_end_is_aborted(router: RunningRouter) -> None:
-    task: asyncio.Task[bytes] = asyncio.create_task(asyncio.sleep(60, b""))
-    router.state.aborts.linger(leg(router), task, seconds=0.1)
-    await router.until(lambda: bool(router.prefill.aborts))
-    assert task.cancelled()
+    monkeypatch.setattr(StubEngine, "_abort", silence)
+    router = await lab.router(deadlines=brief(abort=0.2))
+    router.state.aborts.send(leg(router))
+    await router.until(lambda: count(router, "unreachable") == 1)
+    await router.until(lambda: router.state.aborts.under_way == 0)
+    assert len(router.prefill.aborts) == 1
 
 
-async def test_lingering_leg_that_fails_is_counted(router: RunningRouter) -> None:
-    async def fail() -> bytes:
-        raise LegError(leg(router).side, FailureKind.BROKEN, "late")
+async def test_engine_that_refuses_is_counted_and_told_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(engine: StubEngine, request: web.Request) -> web.Response:
+        return web.Response(status=500)
 
-    router.state.aborts.linger(leg(router), asyncio.create_task(fail()), seconds=1.0)
-    labels = {"side": "prefill", "worker": router.prefill.url, "kind": "broken"}
-    await router.until(
-        lambda: router.state.metrics.registry.get_sample_value("plait_router_leg_failures_total", labels) == 1
-    )
+    monkeypatch.setattr(StubEngine, "_abort", refuse)
+    router = await lab.router()
+    router.state.aborts.send(leg(router))
+    await router.until(lambda: count(router, "refused") == 3)
+    assert "abort of r answered 500" in caplog.text
+
+
+async def test_engines_key_is_sent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str | None] = []
+
+    async def note(engine: StubEngine, request: web.Request) -> web.Response:
+        sent.append(request.headers.get("authorization"))
+        return web.Response()
+
+    monkeypatch.setattr(StubEngine, "_abort", note)
+    router = await lab.router(engine_api_key="engine")
+    router.state.aborts.send(leg(router))
+    await router.until(lambda: bool(sent))
+    assert sent[0] == "Bearer engine"
 
 
 async def test_close_lets_messages_arrive_and_says_none_again(
@@ -91,9 +108,10 @@ async def test_close_lets_messages_arrive_and_says_none_again(
 ) -> None:
     monkeypatch.setattr(module, "_REPEATS", (30.0,))
     router = await lab.router()
-    router.state.aborts.send(leg(router))
-    router.state.aborts.linger(leg(router, "l"), asyncio.create_task(asyncio.sleep(60, b"")), seconds=60.0)
+    router.state.aborts.send(leg(router, "a"))
+    router.state.aborts.send(leg(router, "b"))
     began = time.monotonic()
     await router.state.aborts.close()
     assert time.monotonic() - began < router.within(1)
-    assert {rid for rid, _ in router.prefill.aborts} == {"r", "l"}
+    assert sorted(rid for rid, _ in router.prefill.aborts) == ["a", "b"]
+    assert router.state.aborts.under_way == 0

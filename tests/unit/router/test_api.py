@@ -8,10 +8,11 @@ import pytest
 from tests.unit.router.conftest import Lab, RunningRouter
 
 from plait.router import api
+from plait.router.report import Report
 
 
 async def test_groups_show_roles_contracts_and_pairs(router: RunningRouter) -> None:
-    answer = api.groups(router.state.workers)
+    answer = api.groups(router.state.workers, [])
     assert answer.ready
     assert [(p.prefill, p.decode) for p in answer.pairs] == [(router.prefill.url, router.decode.url)]
     prefill, decode = answer.groups
@@ -23,10 +24,38 @@ async def test_groups_show_roles_contracts_and_pairs(router: RunningRouter) -> N
     )
     assert (prefill.bootstrap_port, decode.bootstrap_port) == (8998, None)
     assert prefill.wire_hash == decode.wire_hash == "wire-a"
+    assert (prefill.bootstrap_host, decode.bootstrap_host) == ("127.0.0.1", None)
     assert prefill.pids == [1000, 1001]
     assert prefill.ready
     assert prefill.reachable
     assert not prefill.trouble
+
+
+async def test_groups_show_what_each_process_of_the_router_says(router: RunningRouter) -> None:
+    url = router.prefill.url
+    reports = [
+        Report(pid=7, in_flight=2, queued=0, legs={url: 2}, breakers={url: "open"}),
+        Report(pid=8, in_flight=1, queued=0, legs={url: 1, "http://gone": 5}, breakers={url: "closed"}),
+        # Its list has not come yet.
+        Report(pid=9, in_flight=0, queued=0),
+    ]
+    prefill, decode = api.groups(router.state.workers, reports).groups
+    assert (prefill.in_flight, prefill.breaker) == (3, {7: "open", 8: "closed"})
+    assert (decode.in_flight, decode.breaker) == (0, {})
+
+
+async def test_groups_show_who_is_suspect_or_draining(router: RunningRouter) -> None:
+    prefill, decode = router.state.workers.workers
+    prefill.suspect, decode.withdrawn = True, True
+    prefills, decodes = api.groups(router.state.workers, []).groups
+    assert (prefills.suspect, prefills.draining, decodes.suspect, decodes.draining) == (
+        True,
+        False,
+        False,
+        True,
+    )
+    assert "draining" in decodes.trouble
+    assert not decodes.ready
 
 
 async def test_cache_shows_each_rank_and_the_sum(router: RunningRouter) -> None:
@@ -73,7 +102,7 @@ async def test_engine_that_never_told_has_no_figures(lab: Lab) -> None:
     decode.status = None
     router = await lab.router(prefill, decode, ready=False)
     await router.until(lambda: decode.status_polls > 0 and bool(router.state.workers.workers[0].reachable))
-    group = api.groups(router.state.workers).groups[1]
+    group = api.groups(router.state.workers, []).groups[1]
     assert (group.role, group.age_s, group.capacity, group.pids) == (None, None, None, [])
     assert api.cache(router.state.workers).workers[1].ranks == []
     assert api.transfers(router.state.workers).workers[1].total.pages == 0

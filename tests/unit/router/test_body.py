@@ -54,23 +54,18 @@ def test_fields_of_the_router_are_named(name: str) -> None:
     assert f"'{name}'" in error.message
 
 
-@pytest.mark.parametrize("n", [0, 2, 128, "2", [1]])
+@pytest.mark.parametrize("n", [0, -1, 129, "2", 2.0, [1], True])
 @pytest.mark.parametrize("route", [Route.CHAT, Route.COMPLETIONS])
-def test_several_samples_are_refused(route: Route, n: object) -> None:
-    error = refusal({"prompt": "x", "n": n}, route)
-    assert (error.param, error.code) == ("n", "unsupported")
+def test_counts_of_samples_that_are_none(route: Route, n: object) -> None:
+    assert refusal({"prompt": "x", "n": n}, route).param == "n"
 
 
-@pytest.mark.parametrize("sampling", [{"n": 2}, [{"n": 1}, {"n": 2}]])
-def test_several_samples_are_refused_in_generate(sampling: object) -> None:
-    assert refusal({"text": "x", "sampling_params": sampling}, Route.GENERATE).param == "sampling_params.n"
-
-
-@pytest.mark.parametrize("n", [None, 1])
-def test_one_sample_is_fine(n: object) -> None:
-    read({"messages": [], "n": n})
-    read({"text": "x", "sampling_params": {"n": n}}, Route.GENERATE)
-    read({"text": "x", "sampling_params": None}, Route.GENERATE)
+def test_samples_times_prompts_have_a_limit() -> None:
+    error = refusal({"prompt": ["a", "b", "c"], "n": 3}, Route.COMPLETIONS)
+    assert error.param == "n"
+    assert "3 samples of 3 prompts are over 8" in error.message
+    error = refusal({"text": "x", "sampling_params": {"n": 9}}, Route.GENERATE)
+    assert error.param == "sampling_params.n"
 
 
 def test_too_many_prompts() -> None:
@@ -129,6 +124,37 @@ def test_batch_is_counted_as_the_engine_does(route: Route, body: dict[str, Any],
 def test_prompt_logprobs_are_asked_for(asked: dict[str, Any], wanted: bool) -> None:
     assert read({"text": "x"} | asked, Route.GENERATE).prompt_logprobs is wanted
     assert read({"text": ["x", "y"], "return_logprob": [False, True]}, Route.GENERATE).prompt_logprobs
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "samples", "legs"),
+    [
+        (Route.CHAT, {"messages": []}, 1, 1),
+        (Route.CHAT, {"messages": [], "n": None}, 1, 1),
+        (Route.CHAT, {"messages": [], "n": 3}, 3, 3),
+        (Route.COMPLETIONS, {"prompt": ["a", "b"], "n": 3}, 3, 6),
+        (Route.COMPLETIONS, {"prompt": ["a", "b"]}, 1, 2),
+        (Route.GENERATE, {"text": "x", "sampling_params": {"n": 2}}, 2, 2),
+        (Route.GENERATE, {"text": "x", "sampling_params": None}, 1, 1),
+    ],
+)
+def test_samples_are_counted_and_the_body_asks_for_one(
+    route: Route, body: dict[str, Any], samples: int, legs: int
+) -> None:
+    call = read(body, route)
+    assert (call.samples, call.legs) == (samples, legs)
+    sent = json.loads(call.body)
+    one = sent["sampling_params"] if route is Route.GENERATE else sent
+    assert (one or {}).get("n") in (None, 1)
+    # All else is the client's.
+    assert call.fields == body
+    if samples == 1:
+        assert call.body == json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(("given", "priority"), [({}, 0), ({"priority": 7}, 7), ({"priority": "high"}, 0)])
+def test_priority_is_the_clients_own(given: dict[str, Any], priority: int) -> None:
+    assert read({"messages": []} | given).priority == priority
 
 
 # --- what is spliced ---------------------------------------------------------------------------------------

@@ -1,150 +1,184 @@
-"""Workers: who is in rotation, why not, and figures that are as fresh as they say."""
+"""One worker: when it is in rotation, and what it remembers of its engine."""
 
 from __future__ import annotations
 
-import asyncio
 import time
+from typing import Any
 
 import pytest
-from tests.unit.router.conftest import Lab, RunningRouter, brief
-from tests.unit.router.stub_engine import StubEngine, engine_status, hang
+from tests.unit.router.stub_engine import engine_status
 
 from plait.contract.status import EngineStatus
+from plait.router.discovery.target import Target
 from plait.router.workers import Worker
 
-
-def worker(router: RunningRouter, engine: StubEngine) -> Worker:
-    return next(w for w in router.state.workers.workers if w.url == engine.url)
+PREFILL = Target.prefill("http://p:1", bootstrap_port=8998)
 
 
-async def test_first_poll_brings_an_engine_in(lab: Lab) -> None:
-    prefill, decode = await lab.engine("prefill"), await lab.engine("decode")
-    decode.status_delay = 0.2
-    router = await lab.router(prefill, decode, ready=False)
-    assert router.state.workers.pick() is None
-    assert "not been read yet" in router.state.workers.reasons()[decode.url]
-    await router.until(lambda: bool(router.state.workers.pairs()))
+class Line:
+    """What a pool is to its worker."""
+
+    authority = b"p:1"
+    dropped = 0
+
+    def drop_idle(self) -> None:
+        self.dropped += 1
 
 
-async def test_dead_engine_leaves_rotation_and_comes_back(router: RunningRouter) -> None:
-    await router.decode.stop()
-    await router.until(lambda: not router.state.workers.pairs())
-    reason = router.state.workers.reasons()[router.decode.url]
-    assert "cannot be reached" in reason
-    assert not worker(router, router.decode).reachable
-    await router.decode.start()
-    await router.until(lambda: bool(router.state.workers.pairs()))
-    assert worker(router, router.decode).reachable
+class Told:
+    freed = changed = 0
+
+    def free(self) -> None:
+        self.freed += 1
+
+    def change(self) -> None:
+        self.changed += 1
 
 
-async def test_one_late_status_is_no_death_but_several_are(lab: Lab) -> None:
-    router = await lab.router(poll_misses=2, deadlines=brief(status=0.5))
-    late = worker(router, router.decode)
-    router.decode.status_delay = 0.7  # the deadline is 0.5
-    await router.until(lambda: late.misses == 1)
-    assert not late.trouble
-    await router.until(lambda: bool(late.trouble))
-    assert "within 0.5 s" in late.trouble
-    assert late.misses == 2
+def status(*, wire: str = "wire-a", cp: int = 2, started_at: float = 1.0, **changed: Any) -> EngineStatus:
+    made = engine_status("prefill", wire_hash=wire, cp=cp)
+    return made.model_copy(update={"started_at": started_at, **changed})
+
+
+def made(target: Target = PREFILL) -> tuple[Worker, Told]:
+    told = Told()
+    line: Any = Line()
+    return Worker(target, line, limit=4, freed=told.free, changed=told.change), told
+
+
+@pytest.fixture
+def worker() -> Worker:
+    one, _ = made()
+    one.take(status())
+    return one
+
+
+def test_new_worker_has_to_be_asked_first() -> None:
+    worker, told = made()
+    assert not worker.takes
+    assert "has not been read yet" in worker.candidate().trouble
+    assert worker.age is None
+    assert worker.asked_at < time.monotonic() - 1e6
+    assert worker.take(status()) is False
+    assert worker.takes
+    assert worker.candidate().trouble == ""
+    assert (worker.wire, told.changed) == ("wire-a", 1)
+    assert worker.age is not None
+    assert 0 <= worker.age < 1
+    # Nothing has changed: nobody who waits need be asked.
+    worker.take(status())
+    assert told.changed == 1
+
+
+def test_no_two_workers_are_one() -> None:
+    assert made()[0].id != made()[0].id
+    assert made()[0].host_line == b"host: p:1\r\n"
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"),
+    ("told", "reason"),
     [
-        (None, "plugin is not loaded"),
-        (engine_status("prefill", wire_hash="wire-a", cp=1), "it is a prefill engine, listed as decode"),
-        (engine_status("unified", wire_hash="wire-a", cp=1), "it is a unified engine"),
-        (engine_status("decode", wire_hash="", cp=1), "wire_hash is empty"),
-        (engine_status("decode", wire_hash="wire-b", cp=1), "no prefill engine has its contract wire-b"),
-        (
-            engine_status("decode", wire_hash="wire-a", cp=1).model_copy(update={"version": 2}),
-            "has version 2",
-        ),
-        (
-            engine_status("decode", wire_hash="wire-a", cp=2).model_copy(update={"ranks": []}),
-            "0 of its 2 ranks",
-        ),
+        ({"role": "decode"}, "it is a decode engine, listed as prefill"),
+        ({"role": "unified"}, "it is a unified engine"),
+        ({"version": 2}, "version 2, this router reads 1"),
+        ({"ranks": []}, "0 of its 2 ranks"),
     ],
 )
-async def test_engines_that_cannot_serve_are_named(
-    lab: Lab, status: EngineStatus | None, reason: str
-) -> None:
-    prefill, decode = await lab.engine("prefill"), await lab.engine("decode")
-    decode.status = status
-    router = await lab.router(prefill, decode, ready=False)
-    await router.until(lambda: decode.status_polls > 1)
-    assert router.state.workers.pick() is None
-    assert reason in router.state.workers.reasons()[decode.url]
-    # The one that could serve says what it lacks.
-    assert router.state.workers.reasons()[prefill.url]
+def test_engine_that_cannot_serve_its_side(worker: Worker, told: dict[str, Any], reason: str) -> None:
+    worker.take(status(**told))
+    assert not worker.takes
+    assert reason in worker.trouble
+    assert worker.reachable
+    worker.take(status())
+    assert worker.takes
 
 
-async def test_status_of_another_form_is_named(lab: Lab) -> None:
-    prefill, decode = await lab.engine("prefill"), await lab.engine("decode")
-    decode.status_raw = b'{"role": "decode", "layout": "plain", "cp": "many"}'
-    router = await lab.router(prefill, decode, ready=False)
-    await router.until(lambda: decode.status_polls > 1)
-    assert "is not what this router reads: cp" in router.state.workers.reasons()[decode.url]
+def test_contract_that_changes_is_taken_up() -> None:
+    worker, told = made()
+    worker.take(status())
+    worker.take(status(wire="wire-b"))
+    assert (worker.wire, told.changed) == ("wire-b", 2)
 
 
-async def test_contract_that_changes_ends_the_pair(router: RunningRouter) -> None:
-    router.decode.status = engine_status("decode", wire_hash="wire-b", cp=1)
-    await router.until(lambda: not router.state.workers.pairs())
+def test_one_late_poll_makes_suspect_and_several_end_it(worker: Worker) -> None:
+    worker.late(misses=3, trouble="late")
+    assert (worker.suspect, worker.reachable, worker.trouble) == (True, False, "")
+    assert worker.takes
+    worker.late(misses=3, trouble="late")
+    assert not worker.trouble
+    worker.late(misses=3, trouble="late")
+    assert worker.trouble == "late"
+    worker.take(status())
+    assert (worker.suspect, worker.reachable, worker.trouble, worker.misses) == (False, True, "", 0)
 
 
-async def test_refresh_asks_again_only_when_stale(lab: Lab) -> None:
-    router = await lab.router(poll_interval=60.0, status_cache=0.2)
-    polls = router.decode.status_polls
-    await asyncio.gather(*(router.state.workers.refresh() for _ in range(10)))
-    assert router.decode.status_polls <= polls + 1
-    await asyncio.sleep(0.25)
-    before = router.decode.status_polls
-    await asyncio.gather(*(router.state.workers.refresh() for _ in range(10)))
-    assert router.decode.status_polls == before + 1
+def test_worker_that_was_never_read_is_out_when_it_is_late() -> None:
+    worker, _ = made()
+    worker.late(misses=3, trouble="late")
+    assert worker.trouble == "late"
 
 
-async def test_refresh_ends_in_time_and_ages_show(lab: Lab) -> None:
-    router = await lab.router(poll_interval=60.0, status_cache=0.0, deadlines=brief(status=0.5))
-    router.decode.status_delay = 60.0
-    began = time.monotonic()
-    await router.state.workers.refresh()
-    assert 0.4 < time.monotonic() - began < router.within(0.9)
-    age = worker(router, router.decode).age
-    assert age is not None
-    assert age > 0.4
-    assert (worker(router, router.prefill).age or 99) < router.within(0.9)
+def test_worker_that_is_out_comes_back_with_a_good_poll() -> None:
+    worker, told = made()
+    worker.take(status())
+    worker.out("it refused a connection")
+    assert not worker.takes
+    assert worker.candidate().trouble == "it refused a connection"
+    worker.take(status())
+    assert worker.takes
+    assert told.changed == 2
 
 
-async def test_key_is_sent_to_engines(lab: Lab) -> None:
-    prefill, decode = await lab.engine("prefill"), await lab.engine("decode")
-    decode.api_key = "secret"
-    router = await lab.router(prefill, decode, ready=False)
-    await router.until(lambda: decode.status_polls > 1)
-    assert "answered 401" in router.state.workers.reasons()[decode.url]
-    await lab.router(prefill, decode, engine_api_key="secret")
+def test_draining_worker_takes_nothing_by_whoevers_word(worker: Worker) -> None:
+    worker.withdrawn = True
+    assert worker.draining
+    assert not worker.takes
+    assert "draining" in worker.candidate().trouble
+    worker.withdrawn = False
+    assert worker.takes
+    worker.target = PREFILL._replace(draining=True, reason="the pod is terminating")
+    assert worker.draining
+    assert not worker.takes
+    assert worker.candidate().trouble == "the pod is terminating"
 
 
-async def test_requests_go_to_all_engines_in_turn(lab: Lab) -> None:
-    engines = [await lab.engine(side) for side in ("prefill", "prefill", "decode", "decode")]
-    router = await lab.router(*engines, ready=False)
-    await router.until(lambda: len(router.state.workers.pairs()) == 4)
-    for _ in range(8):
-        await router.post("/generate", {"text": "x"})
-    assert [len(e.seen) for e in engines] == [4, 4, 4, 4]
+def test_open_breaker_takes_nothing_until_its_probe(worker: Worker) -> None:
+    for _ in range(3):
+        worker.breaker.failed(worker.breaker.take())
+    assert not worker.takes
+    assert "circuit breaker" in worker.candidate().trouble
+    # A health check that is good again after a bad one lets a probe go.
+    worker.breaker.checked(healthy=False)
+    worker.breaker.checked(healthy=True)
+    assert worker.takes
+    ticket = worker.breaker.take()
+    assert not worker.takes
+    worker.breaker.succeeded(ticket)
+    assert worker.takes
 
 
-async def test_busy_engine_gets_less(lab: Lab) -> None:
-    engines = [await lab.engine(side) for side in ("prefill", "prefill", "decode")]
-    router = await lab.router(*engines, ready=False)
-    await router.until(lambda: len(router.state.workers.pairs()) == 2)
-    busy, free, _ = engines
-    busy.behave = hang
-    slow = asyncio.create_task(router.post("/generate", {"text": "x", "return_logprob": True}))
-    await router.until(lambda: bool(busy.seen or free.seen))
-    taken = len(free.seen)
-    for _ in range(4):
-        await router.post("/generate", {"text": "x"})
-    assert len(busy.seen) == 1
-    assert len(free.seen) == taken + 4
-    slow.cancel()
-    await asyncio.gather(slow, return_exceptions=True)
+def test_legs_are_counted_and_their_end_is_told() -> None:
+    worker, told = made()
+    worker.enter(3)
+    assert (worker.in_flight, worker.load, told.freed) == (3, 3, 0)
+    worker.leave(1)
+    worker.leave(2)
+    assert (worker.in_flight, worker.load, told.freed) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("how", ["started_at", "pids"])
+def test_restarted_engine_is_another_one(worker: Worker, how: str) -> None:
+    for _ in range(3):
+        worker.breaker.failed(worker.breaker.take())
+    old, line = worker.id, worker.pool
+    if how == "started_at":
+        now = status(started_at=2.0)
+    else:
+        now = status()
+        now.ranks[1].pid += 1
+    assert worker.take(now) is True
+    assert worker.id != old
+    assert worker.takes, "what its predecessor did wrong is not its own"
+    assert line.dropped == 1  # type: ignore[attr-defined]
+    assert worker.take(now) is False
+    assert line.dropped == 1  # type: ignore[attr-defined]

@@ -45,9 +45,11 @@ class BaseSource:
         if targets == self._handed_over:
             return
         take(targets)
+        # A rollout changes the list hundreds of times; who comes and goes, the router's workers tell.
+        level = logging.DEBUG if self.synced else logging.INFO
         self._handed_over = targets
         prefill = sum(t.side is Side.PREFILL for t in targets)
-        log.info("%s: %d prefill and %d decode engines", self.name, prefill, len(targets) - prefill)
+        log.log(level, "%s: %d prefill and %d decode engines", self.name, prefill, len(targets) - prefill)
 
     def _heard(self) -> None:
         """The list that was handed over is true at this moment."""

@@ -25,7 +25,7 @@ class FileSource(BaseSource):
     def __init__(self, path: Path | str, *, poll_interval: float = 0.25) -> None:
         super().__init__(kind="file", name=str(path))
         self._path = Path(path)
-        self._poll_interval = poll_interval
+        self.poll_interval = poll_interval
 
     async def watch(self, take: Take) -> None:
         """Follow the file until cancelled. The first look is at once, and needs no second."""
@@ -33,7 +33,7 @@ class FileSource(BaseSource):
         await self._read(take)
         polls = 0
         while True:
-            await asyncio.sleep(self._poll_interval)
+            await asyncio.sleep(self.poll_interval)
             state = _state(self._path)
             if state == current:
                 pending, polls = state, 0

@@ -11,7 +11,7 @@ from plait.router.placement.shares import Shares
 # Of how many recent requests the workers' parts are compared, and by how many usual requests one may be
 # ahead of the others before prompts that are nobody's go elsewhere.
 _WORK_WINDOW = 2_000
-_AHEAD = 16
+_AHEAD = 12
 # Who is ahead changes slowly: it is worked out anew after so many requests.
 _REFRESH = 8
 # A root is hot when its part of the recent requests is above this part of what one worker gets.
@@ -21,6 +21,9 @@ _ROOT_LEAST = 50
 
 # A known prefix that is so much of a prompt makes an owner, where no conversation can be told.
 _SURE = 0.8
+
+# So many pages in common are worth going to who has them.
+_KIN = 4
 
 _SPARE_BITS = 64
 
@@ -94,6 +97,13 @@ class PrefixMemory:
         found = found or holders
         sure = bool(holders) or depth >= _SURE * len(keys.blocks)
         return Owners([id for id, bit in self._bits.items() if bit & found], sure)
+
+    def kin(self, keys: PrefixKeys) -> list[int]:
+        """The workers that have the most of the prompt's beginning, if that is worth anything."""
+        depth, found = self._search(keys.blocks, self._known)
+        if depth < min(_KIN, len(keys.blocks) // 2 or 1):
+            return []
+        return [id for id, bit in self._bits.items() if bit & found]
 
     def matched(self, keys: PrefixKeys, worker: int) -> int:
         """Pages of the prompt's prefix that the worker was sent before."""

@@ -24,8 +24,8 @@ V = TypeVar("V", bound=View)
 # Load that any worker may have before its share is looked at, so that a quiet system does not scatter
 # conversations for the sake of a few requests.
 SLACK = 4
-# A worker that knows the conversation may have so many times the load that another may have.
-_OWNER = 2
+# A worker that has the prompt's beginning may have so many times the load that another may have.
+_KNOWN = 2
 # Pages to compute that are worth a usual request.
 _WORK_PAGES = 64
 # Ranks of a free worker: usual, suspect, tried before.
@@ -185,24 +185,30 @@ def _choose(
 def _prefix_aware(able: list[V], keys: PrefixKeys, memory: PrefixMemory | None, cap: float) -> tuple[V, Why]:
     if memory is None:
         return _near_home(able, keys.anchor, cap, Why.HOME)
-    why = Why.HOME
     ahead = memory.ahead([v.id for v in able])
     ids, sure = memory.owners(keys)
     if ids:
-        owners = [v for v in able if v.id in ids and (sure or v.id not in ahead)]
-        for bound in (cap, _OWNER * cap):
-            # Equal owners: the one that everybody would take for this prompt.
-            if near := [v for v in owners if v.load < bound]:
-                return _first(near, keys.anchor), Why.OWNER
+        # Equal owners: the one that everybody would take for this prompt.
+        if near := _under(able, ids, () if sure else ahead, cap):
+            return _first(near, keys.anchor), Why.OWNER
         why = Why.SPILL
+    else:
+        why = Why.HOME
     # Prompts of one kind belong together, unless they are too many for one worker.
     key = keys.anchor if memory.is_hot(keys, len(able)) else keys.root
-    if ahead:
-        behind = [v for v in able if v.id not in ahead]
-        if behind and _first(able, key).id in ahead:
-            why = Why.SPILL
-        able = behind or able
-    return _near_home(able, key, cap, why)
+    home, kin = _first(able, key), memory.kin(keys)
+    if home.id not in ahead and home.load < (_KNOWN * cap if home.id in kin else cap):
+        return home, why
+    if near := _under(able, kin, ahead, cap):
+        return _first(near, key), Why.SPILL
+    behind = [v for v in able if v.id not in ahead]
+    return _near_home(behind or able, key, cap, Why.SPILL)[0], Why.SPILL
+
+
+def _under(able: list[V], ids: Collection[int], ahead: Collection[int], cap: float) -> list[V]:
+    """Those of `ids` that may take more; those that have more than others may only where no other is."""
+    known = [v for v in able if v.id in ids and v.id not in ahead]
+    return [v for v in known if v.load < cap] or [v for v in known if v.load < _KNOWN * cap]
 
 
 def _near_home(able: list[V], key: int, cap: float, why: Why) -> tuple[V, Why]:

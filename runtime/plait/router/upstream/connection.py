@@ -153,9 +153,13 @@ class Connection(asyncio.Protocol):
             self._fail(Fault.BROKEN, "switched protocols")
             return
         except httptools.HttpParserError as error:
-            if self._receiver is receiver:
+            if self._receiver is not receiver:
+                return
+            if not self._complete:
                 self._fail(Fault.BROKEN, f"answered with what is not HTTP ({type(error).__name__})")
-            return
+                return
+            # The answer is whole; what follows it, in the same piece by chance, only ends the connection.
+            self._excess = True
         if not self._headers_done and self._head_bytes > MAX_HEAD_BYTES:
             self._fail(Fault.BROKEN, f"sent a response head of over {MAX_HEAD_BYTES} bytes")
             return

@@ -43,6 +43,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     @property
     def connections(self) -> int:
@@ -81,7 +82,8 @@ class Pool:
             connection.close()
 
     async def close(self) -> None:
-        """Close everything."""
+        """Close everything. What is sent after it (an abort, to an engine that is gone) is not kept."""
+        self._closed = True
         self._idle.clear()
         tasks = list(self._connecting)
         for task in tasks:
@@ -125,6 +127,9 @@ class Pool:
         self._open.add(connection)
 
     def kept(self, connection: Connection) -> None:
+        if self._closed:
+            connection.close()
+            return
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
 

@@ -15,6 +15,8 @@ import pytest
 from plait.router.discovery.file import FileSource
 from plait.router.discovery.target import Targets
 
+DEFAULT = FileSource(Path()).poll_interval
+
 
 def text(*decode: str) -> str:
     urls = ", ".join(f"{{url: 'http://{d}:1'}}" for d in decode)
@@ -24,8 +26,8 @@ def text(*decode: str) -> str:
 class Followed:
     """A file source that runs, and the lists that it has handed over."""
 
-    def __init__(self, path: Path) -> None:
-        self.source = FileSource(path)
+    def __init__(self, path: Path, poll_interval: float) -> None:
+        self.source = FileSource(path, poll_interval=poll_interval)
         self.taken: list[Targets] = []
 
     def decode(self) -> list[str]:
@@ -42,8 +44,8 @@ class Followed:
 
 
 @contextlib.asynccontextmanager
-async def followed(path: Path) -> AsyncIterator[Followed]:
-    it = Followed(path)
+async def followed(path: Path, poll_interval: float = 0.05) -> AsyncIterator[Followed]:
+    it = Followed(path, poll_interval)
     task = asyncio.create_task(it.source.watch(it.taken.append))
     try:
         yield it
@@ -56,7 +58,7 @@ async def followed(path: Path) -> AsyncIterator[Followed]:
 async def test_changes_are_noticed_within_a_second(tmp_path: Path) -> None:
     file = tmp_path / "workers.yaml"
     file.write_text(text("a"))
-    async with followed(file) as it:
+    async with followed(file, poll_interval=DEFAULT) as it:
         await it.until(lambda: len(it.taken) == 1)
         assert it.decode() == ["a"]
         waits = []
@@ -105,13 +107,13 @@ async def test_a_bad_version_keeps_the_list_and_is_told_once(
         await it.until(lambda: it.source.synced)
         file.write_text(text("not an address"))
         await it.until(lambda: bool(it.source.problem))
-        await asyncio.sleep(0.6)  # two more polls of the same bad version
+        await asyncio.sleep(0.3)  # more polls of the same bad version
         assert it.decode() == ["a"]
         assert it.source.synced
         assert "workers.decode[0].url = 'http://not an address:1'" in it.source.problem
         assert it.source.counts == {"loads": 1, "refused": 1}
         assert it.source.age is not None
-        assert it.source.age > 0.5, "a list that the file no longer says is not fresh"
+        assert it.source.age > 0.25, "a list that the file no longer says is not fresh"
         file.write_text(text("b"))
         await it.until(lambda: it.decode() == ["b"])
         assert it.source.problem == ""
@@ -149,8 +151,9 @@ async def test_half_a_file_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "workers.yaml"
     head = "workers:\n  prefill: [{url: http://p:1, bootstrapPort: 2}]\n  decode:\n    - url: http://a:1\n"
     file.write_text(head + "    - url: http://b:1\n")
-    async with followed(file) as it:
+    async with followed(file, poll_interval=0.25) as it:
         await it.until(lambda: it.source.synced)
+        await asyncio.sleep(0.15)  # the next poll falls between the two writes
         with file.open("w") as out:
             out.write(head)
             out.flush()
@@ -169,7 +172,7 @@ async def test_a_file_that_never_keeps_still_is_read_all_the_same(tmp_path: Path
             spare = tmp_path / "spare"
             spare.write_text(text("b") + f"# {number}\n")
             os.replace(spare, file)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
 
     async with followed(file) as it:
         await it.until(lambda: it.source.synced)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from tests.unit.router.conftest import Lab, RunningRouter, brief
-from tests.unit.router.stub_engine import hang
+from tests.unit.router.stub_engine import chat_events, hang, streams
 
 from plait.router.body import Route
 
@@ -55,7 +55,7 @@ async def test_no_pair_is_a_503_that_says_where_to_look(lab: Lab) -> None:
 
 async def test_headers_and_key_travel(lab: Lab) -> None:
     router = await lab.router(engine_api_key="engine")
-    sent = {"x-smg-routing-key": "k", "authorization": "Bearer client", "x-data-parallel-rank": "0"}
+    sent = {"x-smg-routing-key": "k", "authorization": "Bearer client", "x-override-priority": "3"}
     async with router.http.post(router.url + "/generate", json={"text": "x"}, headers=sent) as response:
         assert response.status == 200
         assert response.headers["x-request-id"] == router.decode.prompts[0]["rid"]
@@ -65,7 +65,7 @@ async def test_headers_and_key_travel(lab: Lab) -> None:
         headers = {name.lower(): value for name, value in seen.headers.items()}
         assert headers["authorization"] == "Bearer engine"
         assert headers["x-smg-routing-key"] == "k"
-        assert headers["x-data-parallel-rank"] == "0"
+        assert headers["x-override-priority"] == "3"
         assert headers["accept-encoding"] == "identity"
 
 
@@ -116,8 +116,9 @@ async def test_fault_of_the_router_is_answered_and_ends_both_legs(
     router: RunningRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     router.prefill.behave = hang
-    monkeypatch.setattr("plait.router.legs.to_client", lambda headers: 1 / 0)
-    code, body = await router.post("/generate", {"text": "x"})
+    router.decode.behave = streams(chat_events(["a"])[:2], then="stall")
+    monkeypatch.setattr("plait.router.exchange.to_client", lambda headers: 1 / 0)
+    code, body = await router.post("/generate", {"text": "x", "stream": True})
     assert code == 500
     assert json.loads(body)["error"]["code"] == "router_fault"
     await router.until(lambda: bool(router.prefill.aborts and router.decode.aborts))

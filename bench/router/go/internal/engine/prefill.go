@@ -2,11 +2,15 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"routerbench/internal/prefixcache"
 )
+
+// Prompts that make a window: some dozen for each engine, so that chance alone does not decide.
+const windowPrompts = 64
 
 // prefillModel is how prefill engines spend their time: each has a cache of prefixes, and computes one
 // prompt after the other, at so many tokens a second for those that its cache does not hold.
@@ -17,9 +21,9 @@ type prefillModel struct {
 	lock    sync.Mutex
 	caches  []*prefixcache.Cache
 	queues  []chan job
-	waiting []int // prompts of each engine that are not computed yet
-	ratios  float64
-	arrived int
+	recent  []int // tokens that each engine has computed in this window
+	count   int   // prompts in it
+	ratios  []float64
 	figures PrefixFigures
 }
 
@@ -40,8 +44,8 @@ type PrefixFigures struct {
 	Requests      []int     `json:"requests"`
 	Computed      []int     `json:"computed_tokens"`
 	QueuedSeconds []float64 `json:"queued_seconds"`
-	// Mean, over the arrivals, of the most prompts under way on one engine, to the engines' mean.
-	InFlightRatio float64 `json:"in_flight_worst_to_mean"`
+	// Worst engine to mean of the tokens computed for each windowPrompts prompts in a row; mean of all such.
+	WindowRatio float64 `json:"window_worst_to_mean"`
 }
 
 func newPrefillModel(engines, pages int, perSecond float64) *prefillModel {
@@ -65,7 +69,7 @@ func (m *prefillModel) reset() {
 	for i := range m.caches {
 		m.caches[i] = prefixcache.New(m.pages)
 	}
-	m.waiting, m.ratios, m.arrived = make([]int, n), 0, 0
+	m.recent, m.count, m.ratios = make([]int, n), 0, nil
 	m.figures = PrefixFigures{
 		Requests: make([]int, n), Computed: make([]int, n), QueuedSeconds: make([]float64, n),
 	}
@@ -85,8 +89,6 @@ func (m *prefillModel) run(engine int, body []byte) error {
 	}
 	m.lock.Lock()
 	m.figures.Requests[engine]++
-	m.waiting[engine]++
-	m.weigh()
 	best := 0
 	for _, cache := range m.caches {
 		best = max(best, cache.Match(work.keys))
@@ -103,17 +105,20 @@ func (m *prefillModel) run(engine int, body []byte) error {
 	return nil
 }
 
-// weigh notes how uneven the engines are just now, where there is enough under way to speak of.
-func (m *prefillModel) weigh() {
-	total, most := 0, 0
-	for _, n := range m.waiting {
+// weigh counts computed tokens, and notes how uneven the engines were once a window is full.
+func (m *prefillModel) weigh(engine, tokens int) {
+	m.recent[engine] += tokens
+	if m.count++; m.count < windowPrompts {
+		return
+	}
+	total := 0
+	for _, n := range m.recent {
 		total += n
-		most = max(most, n)
 	}
-	if total >= 2*len(m.waiting) {
-		m.ratios += float64(most*len(m.waiting)) / float64(total)
-		m.arrived++
+	if total > 0 {
+		m.ratios = append(m.ratios, float64(slices.Max(m.recent)*len(m.recent))/float64(total))
 	}
+	m.recent, m.count = make([]int, len(m.recent)), 0
 }
 
 func (m *prefillModel) compute(engine int) {
@@ -124,11 +129,11 @@ func (m *prefillModel) compute(engine int) {
 		m.figures.HitTokens += hit
 		m.figures.Computed[engine] += work.tokens - hit
 		m.figures.QueuedSeconds[engine] += time.Since(work.arrived).Seconds()
+		m.weigh(engine, work.tokens-hit)
 		m.lock.Unlock()
 		time.Sleep(time.Duration(float64(work.tokens-hit) / m.perSecond * 1e9))
 		m.lock.Lock()
 		m.caches[engine].Insert(work.keys)
-		m.waiting[engine]--
 		m.lock.Unlock()
 		close(work.done)
 	}
@@ -138,8 +143,8 @@ func (m *prefillModel) snapshot() PrefixFigures {
 	m.lock.Lock()
 	defer m.lock.Unlock()
 	copied := m.figures
-	if m.arrived > 0 {
-		copied.InFlightRatio = m.ratios / float64(m.arrived)
+	for _, ratio := range m.ratios {
+		copied.WindowRatio += ratio / float64(len(m.ratios))
 	}
 	copied.Requests = append([]int(nil), m.figures.Requests...)
 	copied.Computed = append([]int(nil), m.figures.Computed...)

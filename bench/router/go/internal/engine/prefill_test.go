@@ -29,3 +29,16 @@ func TestOwnerIsWhoHoldsTheLongestPrefix(t *testing.T) {
 		t.Errorf("computed %v", got.Computed)
 	}
 }
+
+func TestUnevennessOfEachWindow(t *testing.T) {
+	model := newPrefillModel(2, 100, 0)
+	for range 2 * windowPrompts {
+		model.weigh(0, 10) // all on one engine: twice the mean
+	}
+	for i := range 2 * windowPrompts {
+		model.weigh(i%2, 10)
+	}
+	if got := model.snapshot().WindowRatio; got != 1.5 {
+		t.Errorf("%v, want 1.5", got)
+	}
+}

@@ -24,7 +24,7 @@ log = logging.getLogger("plait.router.discovery")
 
 # A watch that lives so long, or that tells anything, is a sound one: the failures before it are forgotten.
 _SOUND_AFTER = 1.0
-# Cut watches and versions that are gone happen in good health; so many in a row do not.
+# A cut watch happens in good health; so many in a row do not.
 _TOLERATED = 2
 _LONGEST_PAUSE = 10.0
 # A list that failed while the watch can go on is tried again after this: the watch must not wait for it.
@@ -42,6 +42,7 @@ class KubernetesSource(BaseSource):
         self._api = PodsApi(access, selector=settings.label_selector(), timeout=settings.timeout)
         self._backoff = Backoff(most=_LONGEST_PAUSE)
         self._resync_at = 0.0
+        self._list_is_fresh = False
         self._faults: dict[str, Skipped] = {}
 
     @property
@@ -63,6 +64,7 @@ class KubernetesSource(BaseSource):
 
     async def _attempt(self, take: Take) -> float:
         """A list where one is due, and one watch. Returns the seconds to wait before the next attempt."""
+        self._list_is_fresh = False
         try:
             if not self._cache.version or time.monotonic() >= self._resync_at:
                 await self._list(take)
@@ -77,12 +79,14 @@ class KubernetesSource(BaseSource):
 
     async def _list(self, take: Take) -> None:
         found = await self._api.list_pods(lambda pod: entry(pod, self._rules))
+        followed = bool(self._cache.version)
         lost = self._cache.replace(found.entries, found.version)
-        first = not self.counts["lists"]
+        self._list_is_fresh = True
         self.counts["lists"] += 1
-        if lost and not first:
+        if lost and followed:
+            # Or they went in the moment between watch and list: not worth a warning.
             self.counts["lost_deletes"] += lost
-            log.warning("%s: %d pods were gone that the watch had not told of", self.name, lost)
+            log.info("%s: %d pods were gone that the watch had not told of", self.name, lost)
         self._resync_at = time.monotonic() + self._settings.resync
         self._publish(take)
 
@@ -143,6 +147,11 @@ class KubernetesSource(BaseSource):
     def _trouble(self, error: ApiError) -> float:
         """Note a failed attempt; seconds to wait before the next."""
         self.counts["gone" if isinstance(error, GoneError) else "errors"] += 1
+        if isinstance(error, GoneError) and not self._list_is_fresh:
+            # A watch that slept too long, in good health: the list that it needs is not to wait.
+            self._cache.version = ""
+            log.info("%s: %s", self.name, error)
+            return 0.0
         pause = max(self._backoff.next(), min(error.retry_after, _LONGEST_PAUSE))
         if isinstance(error, UnreachableError):
             later = time.monotonic() + pause + min(_NEXT_LIST, self._settings.resync)
@@ -150,7 +159,7 @@ class KubernetesSource(BaseSource):
         else:
             # Where the watch was is in doubt: begin anew.
             self._cache.version = ""
-        if isinstance(error, CutError | GoneError) and self._backoff.failures <= _TOLERATED:
+        if isinstance(error, CutError) and self._backoff.failures <= _TOLERATED:
             log.info("%s: %s", self.name, error)
         else:
             self._failed(str(error))

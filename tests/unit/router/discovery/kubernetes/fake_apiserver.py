@@ -57,6 +57,7 @@ class FakeApiServer:
         self.tokens: set[str] = set()
         self.requests: list[Mapping[str, str]] = []
         self.authorizations: list[str] = []
+        self.peers: list[int] = []
         self.page = 500
         self.port = 0
         self._oldest = 0
@@ -144,6 +145,7 @@ class FakeApiServer:
     async def _pods(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
         self.requests.append(query)
+        self.peers.append(request.transport.get_extra_info("peername")[1] if request.transport else 0)
         token = request.headers.get("authorization", "")
         self.authorizations.append(token)
         if self.tokens and token.removeprefix("Bearer ") not in self.tokens:
@@ -186,19 +188,20 @@ class FakeApiServer:
         assert task is not None
         assert isinstance(transport, asyncio.Transport)
         self._watches[task] = transport
+        # Counted before anyone can see that the watch is open, and send something.
+        raw = len(self._raw)
         try:
             if self.stall:
                 await asyncio.sleep(3600)
             if not self.end_at_once:
-                await asyncio.wait_for(self._tell(response, at, query), int(query["timeoutSeconds"]))
+                await asyncio.wait_for(self._tell(response, at, raw, query), int(query["timeoutSeconds"]))
         except TimeoutError:
             pass
         finally:
             del self._watches[task]
         return response
 
-    async def _tell(self, response: web.StreamResponse, at: int, query: Mapping[str, str]) -> None:
-        raw = len(self._raw)
+    async def _tell(self, response: web.StreamResponse, at: int, raw: int, query: Mapping[str, str]) -> None:
         while True:
             changed = self._changed
             if at < self._oldest:

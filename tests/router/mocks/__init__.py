@@ -1,0 +1,1 @@
+"""Mock engines for the router's black-box tests: raw HTTP on asyncio, and every way to fail."""
