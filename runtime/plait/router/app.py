@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 import plait
 from plait.router.board import Board
-from plait.router.body import Route
+from plait.router.body import Route as PromptPath
 from plait.router.errors import RouterError, bad_request
 from plait.router.openapi import describe
 from plait.router.routes import admin, figures, health, models
@@ -21,7 +22,7 @@ from plait.router.state import RouterState
 
 log = logging.getLogger("plait.router")
 
-_SERVED = ", ".join(f"POST {route}" for route in Route) + ", GET /v1/models"
+_SERVED = ", ".join(f"POST {route}" for route in PromptPath) + ", GET /v1/models"
 
 
 def client_app(state: RouterState, board: Board) -> ASGIApp:
@@ -37,7 +38,7 @@ def client_app(state: RouterState, board: Board) -> ASGIApp:
 
 def prompt_routes(state: RouterState) -> dict[bytes, PromptRoute]:
     """By path, those that the connection serves itself."""
-    return {route.encode(): PromptRoute(route, state) for route in Route}
+    return {route.encode(): PromptRoute(route, state) for route in PromptPath}
 
 
 def admin_app(board: Board) -> ASGIApp:
@@ -63,18 +64,23 @@ def _app(routers: Sequence[APIRouter]) -> FastAPI:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _http_error(request.method, request.url.path, error)
+    return _http_error(request, error)
 
 
-def _http_error(method: str, path: str, error: HTTPException) -> Response:
+def _http_error(request: Request, error: HTTPException) -> Response:
+    method, path = request.method, request.url.path
+    headers = dict(error.headers or {})
     if error.status_code == 404:
         message = f"{method} {path}: no such route; this router serves {_SERVED}."
         told = RouterError(404, message, code="unknown_route")
     elif error.status_code == 405:
         told = RouterError(405, f"{method} {path}: wrong method.", code="wrong_method")
+        # Starlette names the methods of the first route of this path; there may be several.
+        found = [r for r in request.app.routes if isinstance(r, Route) and r.path_regex.match(path)]
+        headers["allow"] = ", ".join(sorted({m for route in found for m in route.methods or ()}))
     else:
         told = RouterError(error.status_code, str(error.detail))
-    return _answer(told, headers=dict(error.headers or {}))
+    return _answer(told, headers=headers)
 
 
 async def _on_router_error(_: Request, error: Exception) -> Response:

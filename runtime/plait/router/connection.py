@@ -117,9 +117,18 @@ class ClientConnection(HttpToolsProtocol):
                 RouterError(400, f"HTTP/{version} is not served: use HTTP/1.1.", code="malformed_http")
             )
             raise _RefusedError
+        hosts = 0
+        for name, _ in self.headers:
+            if name == b"host":
+                hosts += 1
+        if hosts != 1 and (hosts or version == "1.1"):
+            self._refuse(
+                RouterError(400, f"The request has {hosts} Host headers: send one.", code="malformed_http")
+            )
+            raise _RefusedError
         handler = self.prompts.get(self.url)
-        if handler is None and b"?" in self.url:
-            handler = self.prompts.get(self.url.partition(b"?")[0])
+        if handler is None and (b"?" in self.url or not self.url.startswith(b"/")):
+            handler = self.prompts.get(httptools.parse_url(self.url).path or b"")
         if handler is None:
             url, headers, expect = self.url, self.headers, self.expect_100_continue
             super().on_message_begin()

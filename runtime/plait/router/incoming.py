@@ -94,11 +94,6 @@ class Incoming:
         self._expects_continue = expects_continue
         self._parts: list[bytes] = []
 
-    @property
-    def http_1_0(self) -> bool:
-        """Whether the client speaks HTTP/1.0."""
-        return not self._chunked
-
     # What uvicorn's protocol calls: `message_event.set()` when the connection is lost.
 
     @property
@@ -279,6 +274,8 @@ class Incoming:
         if self.request_id:
             lines.append(b"x-request-id: %b\r\n" % self.request_id.encode("latin-1"))
         lines.append(framing)
+        if self.method == b"HEAD":
+            body = b""
         lines.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
         if len(body) <= _COPY:
             lines.append(body)

@@ -42,7 +42,7 @@ class PromptRoute:
         """Look at the head. Raises RouterError."""
         incoming.arrived_at = time.perf_counter()
         incoming.request_id = fresh_id()
-        sticky, host = self._sticky, 0
+        sticky = self._sticky
         for name, value in incoming.headers:
             if name == b"x-request-id":
                 if not _REQUEST_ID.fullmatch(value):
@@ -53,8 +53,6 @@ class PromptRoute:
                 incoming.request_id, incoming.own_id = value.decode("ascii"), True
             elif name == sticky:
                 incoming.sticky = value.decode("latin-1") or None
-            elif name == b"host":
-                host += 1
             elif name == b"content-type":
                 if value != b"application/json" and not _JSON.fullmatch(value):
                     raise RouterError(
@@ -62,8 +60,6 @@ class PromptRoute:
                     )
             elif name == b"content-encoding" and value.lower() not in (b"identity", b""):
                 raise RouterError(415, "Send the request body without a Content-Encoding.", code="encoding")
-        if host != 1 and not (incoming.http_1_0 and not host):
-            raise bad_request(f"The request has {host} Host headers: send one.", code="malformed_http")
         if incoming.method != b"POST":
             raise RouterError(
                 405,
