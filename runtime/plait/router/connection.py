@@ -13,10 +13,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from plait.router.errors import RouterError
 from plait.router.incoming import Incoming, PromptHandler
+
+
+# Requests of one client behind the one that is answered.
+_MOST_WAITING = 16
 
 
 class Limits(NamedTuple):
@@ -77,6 +82,8 @@ class ClientConnection(HttpToolsProtocol):
         self._disarm()
         serving, self.serving = self.serving, None
         super().connection_lost(exc)
+        self.pipeline.clear()
+        self.cycle = None
         # uvicorn tells the last request that came, which need not be the one that is answered.
         if serving is not None:
             serving.lost()
@@ -151,13 +158,17 @@ class ClientConnection(HttpToolsProtocol):
             self.serving = incoming
             incoming.begin()
         else:
-            self.flow.pause_reading()
+            # Read on all the same, to a bound: a client that leaves shows only where somebody reads.
+            if len(self.pipeline) >= _MOST_WAITING:
+                self.flow.pause_reading()
             self.pipeline.appendleft((incoming, self.app))  # type: ignore[arg-type]
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
         if type(cycle) is Incoming:
             cycle.feed(body)
+            if cycle is not self.serving and cycle.size > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
         else:
             super().on_body(body)
 

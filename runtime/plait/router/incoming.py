@@ -68,7 +68,7 @@ class Incoming:
     started_at: float | None = None
     on_gone: Callable[[], None] | None = None
     on_drained: Callable[[], None] | None = None
-    _size = 0
+    size = 0  # bytes of the body so far
     _begun = False
     _refusal: RouterError | None = None
     _tail = b"\n\n"
@@ -145,12 +145,12 @@ class Incoming:
         """The next bytes of the body."""
         if self.response_complete:
             return
-        self._size += len(data)
+        self.size += len(data)
         if self._refusal is not None:
-            if self._size > _TAKE_REFUSED:
+            if self.size > _TAKE_REFUSED:
                 self.refuse(self._refusal)
             return
-        if self._size > self._handler.max_body:
+        if self.size > self._handler.max_body:
             self.refuse(self._too_large())
             return
         self._parts.append(data)
