@@ -63,7 +63,6 @@ async def test_stream_that_breaks_raises(client: openai.AsyncOpenAI, fault: str)
         ("status-500", openai.InternalServerError),
         ("status-503", openai.InternalServerError),
         ("die-rst", openai.InternalServerError),
-        ("hang", openai.InternalServerError),
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])

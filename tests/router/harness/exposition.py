@@ -17,21 +17,28 @@ class Series(NamedTuple):
 
 
 class Scrape:
-    """All series of one answer of `/metrics`."""
+    """One answer of `/metrics`. Parsed as it is asked for: the tests take thousands, and look at few names."""
 
     def __init__(self, text: str) -> None:
-        self.series = [
-            Series(sample.name, sample.labels, sample.value)
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        ]
+        self._lines = text.splitlines()
+        self._parsed: dict[str, list[Series]] = {}
 
     def select(self, name: str, **labels: str) -> list[Series]:
         """The series of `name` that carry these labels."""
-        return [
-            s for s in self.series if s.name == name and all(s.labels.get(k) == v for k, v in labels.items())
-        ]
+        series = self._parsed.get(name)
+        if series is None:
+            series = self._parsed[name] = self._parse(name)
+        return [s for s in series if all(s.labels.get(k) == v for k, v in labels.items())]
 
     def total(self, name: str, **labels: str) -> float:
         """Their sum, 0 where there is none."""
         return sum(s.value for s in self.select(name, **labels))
+
+    def _parse(self, name: str) -> list[Series]:
+        text = "\n".join(line for line in self._lines if line.startswith(name))
+        return [
+            Series(sample.name, sample.labels, sample.value)
+            for family in text_string_to_metric_families(text + "\n")
+            for sample in family.samples
+            if sample.name == name
+        ]
