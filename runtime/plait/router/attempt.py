@@ -38,6 +38,9 @@ class AttemptOwner(Protocol):
     def leg_done(self, leg: Leg) -> None:
         """A leg has answered in full."""
 
+    def attempt_over(self, attempt: Attempt) -> None:
+        """An attempt that lingered is over."""
+
 
 class Attempt:
     """The legs of one try, put in by its owner; a sample is a pair of legs at the same place.
@@ -102,7 +105,7 @@ class Attempt:
         if self._lingering:
             self._settle()
             if self.over:
-                self.dissolve()
+                self._over()
         else:
             self._owner.attempt_moved()
 
@@ -115,6 +118,8 @@ class Attempt:
             # The client has its answer; the worker is still to blame.
             self._owner.leg_judged(leg, error)
             self._settle()
+            if self.over:
+                self._over()
             return
         if self.failure is not None:
             return
@@ -124,6 +129,10 @@ class Attempt:
         self._owner.leg_judged(guilty, guilty.failure)
         self.close()
         self._owner.attempt_failed()
+
+    def _over(self) -> None:
+        self.dissolve()
+        self._owner.attempt_over(self)
 
     def _to_blame(self, leg: Leg) -> Leg:
         """`leg`, or prefill's of the same sample where decode was late only because that has not answered."""
@@ -183,7 +192,7 @@ class Watched(Protocol):
 class Watch:
     """Keeps the deadlines of all requests: one tick for all, instead of timers for each leg and chunk."""
 
-    TICK = 0.05
+    TICK = 0.1
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -7,8 +7,6 @@ untouched: big integers, number formats, key order.
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from plait.router.errors import bad_request
+from plait.router.randomness import random_bytes
 from plait.router.samples.fields import refuse_owned
 from plait.router.samples.split import MAX_SAMPLES, sample_count, single_sample_body
 
@@ -67,10 +66,8 @@ def fresh_tags(batch: int | None, request_id: str | None = None) -> Tags:
     Ids of one batch have one length, so none is a prefix of another: engines abort by prefix.
     """
     if batch is None:
-        # One call for both: 128 bits name the request, 63 the room.
-        random = os.urandom(24)
-        request_id = request_id or random[8:].hex()
-        return Tags(request_id, (int.from_bytes(random[:8]) >> 1 or 1,), (request_id,))
+        request_id = request_id or fresh_id()
+        return Tags(request_id, (fresh_room(),), (request_id,))
     request_id = request_id or fresh_id()
     rooms: dict[int, None] = {}
     while len(rooms) < batch:
@@ -80,12 +77,12 @@ def fresh_tags(batch: int | None, request_id: str | None = None) -> Tags:
 
 def fresh_id() -> str:
     """32 hex digits that name a request."""
-    return os.urandom(16).hex()
+    return random_bytes(16).hex()
 
 
 def fresh_room() -> int:
     """One bootstrap room: 1 .. 2**63 - 1, fit for a signed 64-bit field."""
-    return secrets.randbits(63) or 1
+    return int.from_bytes(random_bytes(8)) >> 1 or 1
 
 
 def parse(raw: bytes, route: Route, *, max_batch: int, max_samples: int = MAX_SAMPLES) -> Call:

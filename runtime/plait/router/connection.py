@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from plait.router.errors import RouterError
 from plait.router.incoming import Incoming, PromptHandler
-
+from plait.router.reading import Reading
 
 # Requests of one client behind the one that is answered.
 _MOST_WAITING = 16
@@ -42,6 +42,10 @@ class ClientConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._reading = Reading(self, self.limits.head_lines)
+        self.parser = httptools.HttpRequestParser(self._reading)
+        # As uvicorn sets its own: what comes behind a request whose answer closes the connection is let be.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.serving: Incoming | None = None  # the prompt that is answered now
         self._in_head = False
         self._head_bytes = 0
@@ -93,67 +97,58 @@ class ClientConnection(HttpToolsProtocol):
         if self.serving is not None:
             self.serving.drained()
 
-    # httptools'.
+    # reading.ReadBy
 
-    def on_message_begin(self) -> None:
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
+    def begun(self) -> None:
         self._in_head = True
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        headers = self.headers
-        if len(headers) >= self.limits.head_lines:
-            self._refuse(_head_too_large(f"has over {self.limits.head_lines} headers"))
-            raise _RefusedError
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        headers.append((name, value))
+    def too_many_headers(self) -> None:
+        self._refuse(_head_too_large(f"has over {self.limits.head_lines} headers"))
+        raise _RefusedError
 
-    def on_headers_complete(self) -> None:
+    def head_read(self) -> None:
         self._in_head, self._head_bytes = False, 0
         self._disarm()
+        reading, parser = self._reading, self.parser
+        self.headers = reading.headers
         if self.transport.is_closing():
             # What a client sent behind a request whose answer closes the connection is nobody's.
             self._refused = True
             raise _RefusedError
-        version = self.parser.get_http_version()
+        version = parser.get_http_version()
         if version not in ("1.1", "1.0"):
             self._refuse(
                 RouterError(400, f"HTTP/{version} is not served: use HTTP/1.1.", code="malformed_http")
             )
             raise _RefusedError
-        hosts = 0
-        for name, _ in self.headers:
-            if name == b"host":
-                hosts += 1
+        hosts = reading.hosts
         if hosts != 1 and (hosts or version == "1.1"):
             self._refuse(
                 RouterError(400, f"The request has {hosts} Host headers: send one.", code="malformed_http")
             )
             raise _RefusedError
-        handler = self.prompts.get(self.url)
-        if handler is None and (b"?" in self.url or not self.url.startswith(b"/")):
-            handler = self.prompts.get(httptools.parse_url(self.url).path or b"")
+        url = reading.url
+        handler = self.prompts.get(url)
+        if handler is None and (b"?" in url or not url.startswith(b"/")):
+            handler = self.prompts.get(httptools.parse_url(url).path or b"")
         if handler is None:
-            url, headers, expect = self.url, self.headers, self.expect_100_continue
             super().on_message_begin()
-            self.url, self.headers, self.expect_100_continue = url, headers, expect
-            self.scope["headers"] = headers
+            self.url, self.headers = url, reading.headers
+            self.expect_100_continue = reading.expects_continue
+            self.scope["headers"] = reading.headers
             super().on_headers_complete()
             return
         before = self.cycle
         incoming = Incoming(
             self,
             handler,
-            self.parser.get_method(),
-            self.headers,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            parser.get_method(),
+            reading.headers,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
             chunked=version != "1.0",
-            expects_continue=self.expect_100_continue,
+            expects_continue=reading.expects_continue,
         )
-        self.cycle = incoming
+        self.cycle = reading.prompt = incoming
         if before is None or before.response_complete:
             self.serving = incoming
             incoming.begin()
@@ -163,22 +158,18 @@ class ClientConnection(HttpToolsProtocol):
                 self.flow.pause_reading()
             self.pipeline.appendleft((incoming, self.app))  # type: ignore[arg-type]
 
-    def on_body(self, body: bytes) -> None:
-        cycle = self.cycle
-        if type(cycle) is Incoming:
-            cycle.feed(body)
-            if cycle is not self.serving and cycle.size > HIGH_WATER_LIMIT:
-                self.flow.pause_reading()
-        else:
-            super().on_body(body)
+    def body_read(self, data: bytes) -> None:
+        super().on_body(data)
 
-    def on_message_complete(self) -> None:
-        cycle = self.cycle
-        if type(cycle) is Incoming:
-            self._disarm()
-            cycle.arrived()
-        else:
-            super().on_message_complete()
+    def message_read(self) -> None:
+        super().on_message_complete()
+
+    def prompt_waits(self, prompt: Incoming) -> None:
+        if prompt.size > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+
+    def prompt_read(self) -> None:
+        self._disarm()
 
     # uvicorn's.
 

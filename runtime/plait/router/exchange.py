@@ -277,6 +277,9 @@ class Exchange:
             leg.worker.out("it refused a connection")
         log.warning("request %s: %s %s: %s", self.client.request_id, error.side, leg.worker.url, error)
 
+    def attempt_over(self, attempt: Attempt) -> None:
+        self._state.watch.drop(attempt)
+
     def leg_done(self, leg: Leg) -> None:
         self._state.metrics.leg_done(leg)
 

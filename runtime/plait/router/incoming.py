@@ -69,7 +69,7 @@ class Incoming:
     on_gone: Callable[[], None] | None = None
     on_drained: Callable[[], None] | None = None
     size = 0  # bytes of the body so far
-    _begun = False
+    begun = False  # its turn on the connection has come
     _refusal: RouterError | None = None
     _tail = b"\n\n"
 
@@ -120,7 +120,7 @@ class Incoming:
 
     def begin(self) -> None:
         """It is this request's turn on its connection."""
-        self._begun = True
+        self.begun = True
         if self.disconnected:
             return
         if self._refusal is not None:
@@ -160,7 +160,7 @@ class Incoming:
         if self.response_complete:
             return
         self.more_body = False
-        if self._begun:
+        if self.begun:
             self._handle()
 
     def lost(self) -> None:
@@ -179,7 +179,7 @@ class Incoming:
     def refuse(self, error: RouterError) -> None:
         """Answer `error`, and close the connection: the rest of the request stays unread."""
         self.keep_alive = False
-        if not self._begun:
+        if not self.begun:
             # The answer to the request before this one is under way.
             self._refusal, self._parts, self.more_body = error, [], False
             return

@@ -113,8 +113,8 @@ class Leg:
 
     # Defaults of the class: a leg of the usual kind changes few of them.
     status = 0
-    headers: Headers = []  # noqa: RUF012 (never changed)
-    streamed = done = False
+    streamed = False
+    done = False
     answer = b""
     said: EngineError | None = None
     failure: LegError | None = None
@@ -122,7 +122,9 @@ class Leg:
     trace: LegTrace | None = None
     due = inf
     waits_for = ""
-    started_at = first_at = ended_at = 0.0
+    started_at = 0.0
+    first_at = 0.0
+    ended_at = 0.0
     _scan: EventScan | None = None
     _size = 0
     _paused = False
@@ -141,6 +143,7 @@ class Leg:
     ) -> None:
         self.worker = worker
         self.rids = rids
+        self.headers: Headers = []
         self.relayed = relay  # a stream's bytes are wanted, not only whether it is well
         self._work = work
         self._owner = owner

@@ -96,7 +96,7 @@ class Worker(View):
         """They have ended."""
         self.in_flight -= legs
         # Sums of fractions drift: an idle worker has no load.
-        self.load = self.load - (work or legs) if self.in_flight else 0
+        self.load = self.load - (work or legs) if self.in_flight else 0.0
         self._freed()
 
     def out(self, trouble: str) -> None:

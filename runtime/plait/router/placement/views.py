@@ -25,6 +25,6 @@ class View:
         self.wire = wire
         self.limit = limit
         self.in_flight = 0
-        self.load: float = 0
+        self.load = 0.0
         self.last_picked = 0
         self.suspect = False

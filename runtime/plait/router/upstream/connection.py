@@ -58,27 +58,11 @@ class Owner(Protocol):
         """It is closed."""
 
 
-class Connection(asyncio.Protocol):
-    """One connection; carries one request at a time (no pipelining)."""
+class Connection:
+    """One connection; carries one request at a time (no pipelining).
 
-    __slots__ = (
-        "_body",
-        "_complete",
-        "_excess",
-        "_framed",
-        "_head_bytes",
-        "_headers",
-        "_headers_done",
-        "_informational",
-        "_keep",
-        "_owner",
-        "_parser",
-        "_receiver",
-        "_status",
-        "idle_since",
-        "served",
-        "transport",
-    )
+    An asyncio protocol, and the parser's, by its methods alone, so that it can be compiled.
+    """
 
     def __init__(self, owner: Owner) -> None:
         self.transport: asyncio.Transport | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from typing import cast
 from urllib.parse import urlsplit
 
 from plait.router.engine_tls import EngineTrust
@@ -106,20 +107,22 @@ class Pool:
         tls = None if self._trust is None else self._trust.context
         try:
             async with asyncio.timeout(self.connect_seconds):
-                _, connection = await self._loop.create_connection(
-                    lambda: Connection(self), self.host, self.port, ssl=tls
-                )
+                _, made = await self._loop.create_connection(self._make, self.host, self.port, ssl=tls)
         except TimeoutError:
             receiver.on_failed(Fault.REFUSED, f"took no connection within {self.connect_seconds:g} s")
         except (OSError, ssl.SSLError) as error:
             receiver.on_failed(Fault.REFUSED, f"refused the connection ({error})")
         else:
+            connection = cast(Connection, made)
             self._connected(self._loop.time() - began)
             sending.connection, sending.task = connection, None
             if connection.usable:
                 connection.request(head, body, receiver)
             else:
                 receiver.on_failed(Fault.BROKEN, "closed the connection at once")
+
+    def _make(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, Connection(self))
 
     # What its connections tell it (connection.Owner).
 
