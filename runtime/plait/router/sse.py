@@ -69,7 +69,9 @@ class EventScan:
         if payload == DONE:
             self.done = True
             return Piece(self._rest)
-        return Piece(self._rest, hidden_error(payload))
+        error = hidden_error(payload)
+        # Without its empty line no client would take it for an event, and none would raise.
+        return Piece(self._rest, None) if error is None else Piece(rest + self._end, error)
 
     def _hold(self, data: bytes) -> Piece:
         if self._open or len(data) > MAX_EVENT_BYTES:

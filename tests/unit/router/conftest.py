@@ -14,10 +14,10 @@ import pytest
 import uvicorn
 from tests.unit.router.stub_engine import StubEngine
 
-from plait.router.app import admin_app, client_app
+from plait.router.app import admin_app
 from plait.router.board import Board
 from plait.router.config import Deadlines, PrefillTarget, RouterConfig
-from plait.router.server import finding, listen, server_of
+from plait.router.server import client_server, finding, listen, server_of
 from plait.router.sources import source_of
 from plait.router.state import RouterState, open_state
 
@@ -79,7 +79,10 @@ class RunningRouter:
 
     async def post(self, path: str, body: Any, **more: Any) -> tuple[int, bytes]:
         """Status and whole body of one request; `body` bytes go as they are."""
-        how = {"data": body} if isinstance(body, bytes) else {"json": body}
+        how: dict[str, Any] = {"json": body}
+        if isinstance(body, bytes):
+            headers = {"content-type": "application/json"} | more.pop("headers", {})
+            how = {"data": body, "headers": headers}
         async with self.http.post(self.url + path, **how, **more) as response:
             return response.status, await response.read()
 
@@ -118,10 +121,10 @@ async def running_router(engines: list[StubEngine], **settings: Any) -> AsyncIte
         aiohttp.ClientSession() as http,
     ):
         servers: list[tuple[uvicorn.Server, asyncio.Task[None], str]] = []
-        for app in (client_app(state, board), admin_app(board)):
+        for server in (client_server(state, board), server_of(admin_app(board), config)):
             sock = listen(config, "port", config.host, 0)
-            server = server_of(app, config, clients=not servers)
-            url = "http://{}:{}".format(*sock.getsockname()[:2])
+            scheme = "http" if server.certificate is None else "https"
+            url = "{}://{}:{}".format(scheme, *sock.getsockname()[:2])
             servers.append((server, asyncio.create_task(server.serve(sockets=[sock])), url))
         router = RunningRouter(state, board, servers[0][2], servers[1][2], http, engines)
         lag = asyncio.create_task(router.watch_lag())

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.unit.router.asking import count
 from tests.unit.router.conftest import Lab, RunningRouter, brief
 from tests.unit.router.stub_engine import StubEngine
 
 from plait.router import aborts as module
 from plait.router.leg import Leg
+from plait.telemetry import metrics as names
 
 
 @pytest.fixture(autouse=True)
@@ -24,14 +26,11 @@ def leg(router: RunningRouter, *rids: str) -> Leg:
     assert worker is not None
     owner: Any = None
     config = router.state.config
-    return Leg(worker, rids or ("r",), owner, deadlines=config.deadlines, limit=1000, relay=False)
+    return Leg(worker, rids or ("r",), owner, config.deadlines, 1000, time.monotonic, relay=False)
 
 
-def count(router: RunningRouter, result: str) -> float:
-    value = router.state.metrics.registry.get_sample_value(
-        "plait_router_aborts_total", {"side": "prefill", "worker": router.prefill.url, "result": result}
-    )
-    return value or 0.0
+def told(router: RunningRouter, result: str) -> float:
+    return count(router, names.ABORTS, "prefill", router.prefill.url, result)
 
 
 async def test_said_at_once_and_again(router: RunningRouter) -> None:
@@ -43,7 +42,7 @@ async def test_said_at_once_and_again(router: RunningRouter) -> None:
     await router.until(lambda: len(router.prefill.aborts) == 3)
     assert [rid for rid, _ in router.prefill.aborts] == ["r", "r", "r"]
     assert router.prefill.aborts[0][1] - began < router.within(0.1)
-    assert count(router, "taken") == 3
+    assert told(router, "taken") == 3
     await router.until(lambda: router.state.aborts.under_way == 0)
 
 
@@ -57,9 +56,9 @@ async def test_each_prompt_of_a_batch_is_named(router: RunningRouter) -> None:
 async def test_dead_engine_is_not_told_again(router: RunningRouter) -> None:
     await router.prefill.stop()
     router.state.aborts.send(leg(router))
-    await router.until(lambda: count(router, "unreachable") == 1)
+    await router.until(lambda: told(router, "unreachable") == 1)
     await router.until(lambda: router.state.aborts.under_way == 0)
-    assert count(router, "unreachable") == 1
+    assert told(router, "unreachable") == 1
 
 
 async def test_engine_that_does_not_answer_is_given_up(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +70,7 @@ async def test_engine_that_does_not_answer_is_given_up(lab: Lab, monkeypatch: py
     monkeypatch.setattr(StubEngine, "_abort", silence)
     router = await lab.router(deadlines=brief(abort=0.2))
     router.state.aborts.send(leg(router))
-    await router.until(lambda: count(router, "unreachable") == 1)
+    await router.until(lambda: told(router, "unreachable") == 1)
     await router.until(lambda: router.state.aborts.under_way == 0)
     assert len(router.prefill.aborts) == 1
 
@@ -85,7 +84,7 @@ async def test_engine_that_refuses_is_counted_and_told_again(
     monkeypatch.setattr(StubEngine, "_abort", refuse)
     router = await lab.router()
     router.state.aborts.send(leg(router))
-    await router.until(lambda: count(router, "refused") == 3)
+    await router.until(lambda: told(router, "refused") == 3)
     assert "abort of r answered 500" in caplog.text
 
 

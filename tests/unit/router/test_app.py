@@ -84,7 +84,7 @@ async def test_openai_client_notices_a_broken_stream(
     ],
 )
 async def test_other_routes(router: RunningRouter, method: str, path: str, code: int, name: str) -> None:
-    async with router.http.request(method, router.url + path, data=b"{}") as response:
+    async with router.http.request(method, router.url + path, json={}) as response:
         assert response.status == code
         error = json.loads(await response.read())["error"]
     assert error["code"] == name

@@ -4,90 +4,79 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import pytest
 from tests.unit.router.conftest import brief
 from tests.unit.router.fake_engine import DECODE, JSON, PREFILL, SSE, fake_worker
 
-from plait.router.attempt import Attempt, Signal, Watch
+from plait.router.attempt import Attempt, Watch
 from plait.router.breaker import BreakerState
 from plait.router.leg import FailureKind, Leg, LegError
 from plait.router.placement.policy import Why
 from plait.router.registry import Lease
 from plait.router.upstream.connection import Fault
 
-DONE = b'data: {"text": "a"}\n\ndata: [DONE]\n\n'
-
-
-# --- Signal ------------------------------------------------------------------------------------------------
-
-
-async def test_signal_that_was_set_does_not_wait() -> None:
-    signal = Signal()
-    signal.set()
-    signal.set()
-    await asyncio.wait_for(signal.wait(), 1)
-    # Both sets were one.
-    waiting = asyncio.create_task(signal.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    signal.set()
-    signal.set()
-    await asyncio.wait_for(waiting, 1)
-
-
-async def test_signal_whose_waiter_left_can_be_set_and_waited_for() -> None:
-    signal = Signal()
-    waiting = asyncio.create_task(signal.wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    signal.set()
-    await asyncio.wait_for(signal.wait(), 1)
-
-
-# --- Attempt -----------------------------------------------------------------------------------------------
-
 
 class Try:
     """An attempt of `samples` pairs of legs, all started."""
 
-    def __init__(self, samples: int = 1, *, due: float = inf) -> None:
+    def __init__(self, samples: int = 1) -> None:
         self.loop = asyncio.get_running_loop()
         self.prefill, _ = fake_worker(PREFILL)
         self.decode, _ = fake_worker(DECODE)
-        for worker in (self.prefill, self.decode):
-            worker.enter(samples)
+        self.prefill.enter(samples, 1.5 * samples)
+        self.decode.enter(samples)
         tickets = self.prefill.breaker.take(), self.decode.breaker.take()
-        self.signal = Signal()
+        self.log: list[str] = []  # what the request was told, in order
         self.told: list[Leg] = []  # whose engine was told to abort
         self.judged: list[tuple[Leg, LegError]] = []
         self.finished: list[Leg] = []
         aborts: Any = self
         self.attempt = Attempt(
-            Lease(self.prefill, self.decode, *tickets, Why.POLICY, 0, 0, samples),
-            self.signal,
-            aborts=aborts,
-            judged=lambda leg, error: self.judged.append((leg, error)),
-            done=self.finished.append,
-            due=due,
+            Lease(self.prefill, self.decode, *tickets, Why.POLICY, 0, 0, samples, 1.5), self, aborts=aborts
         )
         deadlines = brief(first_byte=10.0, idle=5.0)
-        for side, worker, relay in (
-            (self.attempt.prefills, self.prefill, False),
-            (self.attempt.decodes, self.decode, True),
+        for side, worker, work in (
+            (self.attempt.prefills, self.prefill, 1.5),
+            (self.attempt.decodes, self.decode, 0.0),
         ):
             for number in range(samples):
-                leg = Leg(worker, (str(number),), self.attempt, deadlines=deadlines, limit=1000, relay=relay)
+                leg = Leg(
+                    worker,
+                    (str(number),),
+                    self.attempt,
+                    deadlines,
+                    1000,
+                    self.loop.time,
+                    relay=worker is self.decode,
+                    work=work,
+                )
                 side.append(leg)
-        for leg in self.attempt.legs:
-            leg.start(b"", b"")
+                leg.start(b"", b"")
 
     def send(self, leg: Leg) -> None:
         """In the place of `Aborts`."""
         self.told.append(leg)
+
+    # In the place of the request (attempt.AttemptOwner).
+
+    def attempt_moved(self) -> None:
+        self.log.append("moved")
+
+    def attempt_failed(self) -> None:
+        self.ended()
+        self.log.append("failed")
+
+    def attempt_over(self, attempt: Attempt) -> None:
+        self.ended()
+        self.log.append("over")
+
+    def leg_judged(self, leg: Leg, error: LegError) -> None:
+        self.judged.append((leg, error))
+
+    def leg_done(self, leg: Leg) -> None:
+        self.finished.append(leg)
 
     @property
     def p(self) -> Leg:
@@ -106,13 +95,11 @@ class Try:
     def praised(self) -> tuple[int, int]:
         return sum(self.prefill.breaker._good), sum(self.decode.breaker._good)
 
-    def is_set(self) -> bool:
-        return self.signal._is_set
-
     def ended(self) -> None:
         """Nothing is open or counted."""
         assert self.attempt.over
         assert (self.prefill.in_flight, self.decode.in_flight) == (0, 0)
+        assert (self.prefill.load, self.decode.load) == (0, 0)
 
 
 def began(leg: Leg, body: bytes, status: int = 200) -> None:
@@ -128,7 +115,7 @@ def answered(leg: Leg, status: int = 200) -> None:
 async def test_well_answered_by_both() -> None:
     it = Try()
     answered(it.p)
-    assert it.is_set()
+    assert it.log == ["moved"]
     assert not it.attempt.over
     answered(it.d)
     assert it.finished == [it.p, it.d]
@@ -161,8 +148,8 @@ async def test_leg_that_fails_ends_the_other_in_the_same_turn(name: str, side: s
         # Else prefill would be to blame for decode's being late.
         answered(it.p)
     happens(guilty)
-    it.ended()
-    assert it.is_set()
+    assert it.log[-1] == "failed"
+    assert it.log.count("failed") == 1
     assert it.attempt.guilty is guilty
     assert it.attempt.failure is guilty.failure
     assert it.attempt.failure is not None
@@ -192,6 +179,7 @@ async def test_prefill_is_to_blame_where_decode_is_late_for_want_of_it() -> None
     assert it.attempt.guilty is it.p
     assert it.attempt.failure is not None
     assert (it.attempt.failure.side, it.attempt.failure.kind) == ("prefill", FailureKind.TIMEOUT)
+    assert [leg for leg, _ in it.judged] == [it.p]
     assert set(it.told) == {it.p, it.d}
     assert it.blamed == (1, 0)
 
@@ -225,7 +213,7 @@ async def test_closed_attempt_tells_all_engines_and_blames_nobody() -> None:
     it.attempt.close()
     it.ended()
     assert it.told == [it.attempt.prefills[1], *it.attempt.decodes]
-    assert not it.is_set() or it.finished  # only for the leg that ended well
+    assert it.log == ["moved"], "whoever closes it knows"
     assert (it.blamed, it.judged) == ((0, 0), [])
     it.attempt.close()
     assert len(it.told) == 3
@@ -267,7 +255,7 @@ async def lingering() -> Try:
     it = Try()
     answered(it.d)
     it.attempt.linger(5.0, now=it.loop.time())
-    it.signal._is_set = False
+    it.log.clear()
     return it
 
 
@@ -278,7 +266,7 @@ async def test_prefill_that_lingers_and_ends_well() -> None:
     answered(it.p)
     it.ended()
     assert (it.told, it.judged, it.praised) == ([], [], (1, 1))
-    assert not it.is_set(), "nobody waits any more"
+    assert it.log == ["over"]
 
 
 async def test_prefill_that_lingers_too_long_is_aborted_and_to_blame() -> None:
@@ -291,6 +279,7 @@ async def test_prefill_that_lingers_too_long_is_aborted_and_to_blame() -> None:
     assert "due after decode's" in str(error)
     assert it.blamed == (1, 0)
     assert it.praised == (0, 1)
+    assert it.log == ["over"]
 
 
 async def test_lingering_ends_no_later_than_the_leg_itself() -> None:
@@ -310,31 +299,7 @@ async def test_all_that_linger_too_long_are_ended_at_once() -> None:
     it.ended()
     assert it.told == it.attempt.prefills
     assert it.blamed == (1, 0)
-
-
-# --- the time of the whole request -------------------------------------------------------------------------
-
-
-async def test_attempt_that_is_late_as_a_whole_ends_and_blames_nobody() -> None:
-    it = Try(due=100.0)
-    it.p.due = it.d.due = 200.0
-    it.attempt.check(99.9)
-    assert not it.attempt.late
-    it.attempt.check(100.0)
-    assert it.attempt.late
-    assert it.is_set()
-    it.ended()
-    assert set(it.told) == {it.p, it.d}
-    assert (it.judged, it.blamed, it.attempt.failure) == ([], (0, 0), None)
-
-
-async def test_prefill_that_lingers_has_its_own_time() -> None:
-    it = Try(due=0.0)
-    answered(it.d)
-    it.attempt.linger(5.0, now=it.loop.time())
-    it.attempt.check(it.loop.time())
-    assert not it.attempt.late
-    assert it.p.open
+    assert it.log[-1:] == ["over"]
 
 
 # --- Watch -------------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ def test_ten_thousand_requests_have_ten_thousand_rooms() -> None:
 
 
 def test_room_is_never_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.router.body.secrets.randbits", lambda bits: 0)
+    monkeypatch.setattr("plait.router.body.random_bytes", bytes)
     assert fresh_room() != 0
 
 

@@ -6,11 +6,13 @@ import asyncio
 import time
 
 import pytest
+from tests.unit.router.asking import count
 from tests.unit.router.conftest import Lab, RunningRouter, brief
 from tests.unit.router.stub_engine import StubEngine, engine_status, hang
 
 from plait.contract.status import EngineStatus
 from plait.router.workers import Worker
+from plait.telemetry import metrics as names
 
 
 def worker(router: RunningRouter, engine: StubEngine) -> Worker:
@@ -145,8 +147,7 @@ async def test_restarted_engine_is_noticed(router: RunningRouter) -> None:
     prompt = {"text": "in the beginning " * 200}
     for _ in range(2):
         await router.post("/generate", prompt)
-    get = router.state.metrics.registry.get_sample_value
-    matched = get("plait_router_prefix_pages_total", {"part": "matched"})
+    matched = count(router, names.PREFIX_PAGES, "matched")
     assert matched
     prefill = worker(router, router.prefill)
     old = prefill.id
@@ -154,7 +155,7 @@ async def test_restarted_engine_is_noticed(router: RunningRouter) -> None:
     router.prefill.status.started_at = 2.0
     await router.until(lambda: prefill.id != old)
     await router.post("/generate", prompt)
-    assert get("plait_router_prefix_pages_total", {"part": "matched"}) == matched
+    assert count(router, names.PREFIX_PAGES, "matched") == matched
 
 
 async def test_poll_goes_on_beside_requests(router: RunningRouter) -> None:

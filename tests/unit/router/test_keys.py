@@ -121,15 +121,15 @@ def test_a_key_over_its_rate_is_told_when_to_come_back(file: Path) -> None:
         keys.admit(bearer(B))
     assert refused.value.status == 429
     assert refused.value.code == "rate_limit_exceeded"
-    assert refused.value.headers == ((b"retry-after", b"1"),)
+    assert (b"retry-after", b"1") in refused.value.head()
     assert keys.admit(bearer(A)).limiter is None, "the other key is not held back"
     clock.now += 0.5
     assert keys.admit(bearer(B)).name == "b"
 
 
 def test_a_wait_is_told_in_whole_seconds_and_not_too_short() -> None:
-    assert over_rate("a", 0.01).headers == ((b"retry-after", b"1"),)
-    assert over_rate("a", 12.1).headers == ((b"retry-after", b"13"),)
+    assert (b"retry-after", b"1") in over_rate("a", 0.01).head()
+    assert (b"retry-after", b"13") in over_rate("a", 12.1).head()
 
 
 def test_several_files_and_folders_are_one_set(tmp_path: Path, file: Path) -> None:

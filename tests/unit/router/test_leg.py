@@ -49,8 +49,9 @@ class Line:
             self.worker,
             rids,
             self.owner,
-            deadlines=brief(first_byte=10.0, idle=5.0),
-            limit=limit,
+            brief(first_byte=10.0, idle=5.0),
+            limit,
+            self.loop.time,
             relay=side is Side.DECODE,
         )
         self.worker.enter(len(rids))
@@ -97,7 +98,7 @@ async def test_request_is_sent_and_waited_for(line: Line) -> None:
 
 async def test_fresh_is_passed_on() -> None:
     line = Line()
-    leg = Leg(line.worker, ("r",), line.owner, deadlines=brief(), limit=1, relay=True)
+    leg = Leg(line.worker, ("r",), line.owner, brief(), 1, line.loop.time, relay=True)
     leg.start(b"", b"", fresh=True)
     assert line.pool.sent[1].fresh
 
@@ -121,9 +122,18 @@ async def test_whole_answer(line: Line) -> None:
 
 async def test_batch_weighs_as_many_as_its_prompts() -> None:
     line = Line(rids=("a", "b", "c"))
-    assert (line.leg.weight, line.worker.in_flight) == (3, 3)
+    assert line.worker.in_flight == 3
     line.answer(200, b"[]")
     assert line.worker.in_flight == 0
+
+
+async def test_work_is_taken_off_the_load(line: Line) -> None:
+    leg = Leg(line.worker, ("a",), line.owner, brief(), 1, line.loop.time, relay=True, work=2.5)
+    line.worker.enter(1, 2.5)
+    assert line.worker.load == 3.5
+    leg.start(b"", b"")
+    leg.close()
+    assert line.worker.load == 1
 
 
 async def test_closed_leg_is_over_and_silent(line: Line) -> None:
@@ -300,6 +310,8 @@ async def test_stream_is_taken_as_it_comes(line: Line) -> None:
     assert line.owner.moved == 1
     assert line.leg.take() == EVENT
     line.leg.on_data(EVENT[:5])
+    assert line.leg.take() == b"", "whole events only"
+    assert line.owner.moved == 1
     line.leg.on_data(EVENT[5:] + DONE)
     assert line.leg.take() == EVENT + DONE
     line.leg.on_end()
@@ -319,11 +331,11 @@ async def test_stream_is_told_by_its_type(kind: bytes) -> None:
 
 async def test_stream_without_its_end_is_broken(line: Line) -> None:
     line.leg.on_head(200, SSE)
-    line.leg.on_data(EVENT)
+    line.leg.on_data(EVENT + EVENT[:5])
     line.leg.on_end()
     assert line.failure.kind is FailureKind.BROKEN
     assert "before it was complete" in str(line.failure)
-    # What came is there to be passed on.
+    # What came is there to be passed on, up to the last whole event.
     assert line.leg.take() == EVENT
 
 
@@ -332,6 +344,7 @@ async def test_stream_whose_last_event_lacks_its_empty_line_is_whole(line: Line)
     line.leg.on_data(EVENT + DONE.strip())
     line.leg.on_end()
     assert line.leg.done
+    assert line.leg.take() == EVENT + DONE.strip()
 
 
 async def test_error_in_a_stream_is_its_last_event(line: Line) -> None:
@@ -355,6 +368,7 @@ async def test_error_that_the_end_completes(line: Line) -> None:
     line.leg.on_end()
     assert line.leg.said is not None
     assert line.owner.moved == 2
+    assert line.leg.take() == EVENT + ERROR
 
 
 # --- the client's pace -------------------------------------------------------------------------------------
@@ -393,6 +407,19 @@ async def test_stream_that_ended_while_paused_is_waited_for_no_more(
     assert line.leg.take() == EVENT + DONE
     assert line.leg.due == inf
     assert line.sent.connection.log == ["pause"]
+
+
+async def test_dissolved_leg_tells_nobody(line: Line) -> None:
+    line.leg.dissolve()
+    line.leg.on_failed(Fault.BROKEN, "x")
+    assert line.leg.failure is not None
+    assert line.owner.failed == []
+
+
+async def test_forgiven_leg_has_not_failed(line: Line) -> None:
+    line.leg.expire()
+    line.leg.forgive()
+    assert line.leg.failure is None
 
 
 # --- prefill's streams: nobody reads them, they only have to be well ---------------------------------------

@@ -15,7 +15,6 @@ class Request:
         self._life = life
         self._obeys = obeys
         self.stopped = 0
-        life.enter()
         life.add(self)
 
     def stop(self) -> None:
@@ -25,7 +24,6 @@ class Request:
 
     def end(self) -> None:
         self._life.discard(self)
-        self._life.leave()
 
 
 async def test_idle_router_drains_at_once() -> None:

@@ -13,6 +13,7 @@ from tests.unit.router.stub_engine import engine_status
 from plait.router.body import Route
 from plait.router.config import PrefillTarget, RouterConfig
 from plait.router.discovery.target import Target
+from plait.router.errors import RouterError
 from plait.router.placement.hashing import PrefixKeys, prefix_keys
 from plait.router.placement.policy import Why
 from plait.router.registry import Lease, Registry
@@ -69,6 +70,13 @@ async def bench() -> AsyncIterator[Bench]:
         yield made
 
 
+def refusal(bench: Bench) -> RouterError:
+    with pytest.raises(RouterError) as caught:
+        bench.registry.must_have_pair()
+    assert caught.value.status == 503
+    return caught.value
+
+
 def keys_of(text: str) -> PrefixKeys:
     return prefix_keys({"prompt": text}, Route.COMPLETIONS, body=b"")
 
@@ -120,7 +128,7 @@ async def test_source_that_drains_a_worker_keeps_it(bench: Bench) -> None:
     assert bench[D1] is worker
     assert bench.registry.pick(None) is None
     assert bench.registry.reasons()[D1.url] == "the pod is terminating"
-    assert not bench.registry.any_pair
+    assert refusal(bench).code == "no_pair"
     bench.list(P1, D1)
     assert bench.registry.pick(None) is not None
 
@@ -194,7 +202,7 @@ async def test_only_equal_contracts_are_paired(bench: Bench) -> None:
 async def test_pair_needs_a_contract(bench: Bench) -> None:
     bench.alive(P1, D1, wire="")
     assert bench.registry.pick(None) is None
-    assert not bench.registry.any_pair
+    assert refusal(bench).code == "no_pair"
     assert "wire_hash is empty" in bench.registry.reasons()[P1.url]
 
 
@@ -203,7 +211,33 @@ async def test_busy_pair_is_a_pair(bench: Bench) -> None:
     bench[D1].limit = 1
     bench.pick()
     assert bench.registry.pick(None) is None
-    assert bench.registry.any_pair
+    bench.registry.must_have_pair()
+
+
+async def test_pair_whose_breakers_are_open_says_when_to_come_again(bench: Bench) -> None:
+    bench.alive(P1, D1)
+    for _ in range(3):
+        bench[D1].breaker.failed(bench[D1].breaker.take())
+    error = refusal(bench)
+    assert (error.status, error.code) == (503, "no_pair")
+    assert "circuit breaker" in error.message
+    assert error.retry_after == pytest.approx(5.0, abs=0.6)
+    # One that cannot serve anyway is not waited for.
+    bench[D1].out("dead")
+    assert refusal(bench).retry_after == 1.0
+    bench[D1].trouble, bench[D1].withdrawn = "", True
+    assert refusal(bench).retry_after == 1.0
+
+
+async def test_another_pair_is_one_without_those_that_failed(bench: Bench) -> None:
+    bench.alive(P1, P2, D1)
+    ids = {t: bench[t].id for t in (P1, P2, D1)}
+    assert bench.registry.pair_without(set())
+    assert bench.registry.pair_without({ids[P1]})
+    assert not bench.registry.pair_without({ids[P1], ids[P2]})
+    assert not bench.registry.pair_without({ids[D1]})
+    bench.tell(P2, wire="wire-b")
+    assert not bench.registry.pair_without({ids[P1]})
 
 
 # --- leases ------------------------------------------------------------------------------------------------
@@ -215,6 +249,20 @@ async def test_lease_counts_on_both_until_it_is_given_back(bench: Bench) -> None
     assert (lease.prefill.in_flight, lease.decode.in_flight, lease.legs) == (3, 3, 3)
     lease.give_back()
     assert (lease.prefill.in_flight, lease.decode.in_flight) == (0, 0)
+    assert (lease.prefill.load, lease.decode.load) == (0, 0)
+
+
+async def test_prompt_to_compute_weighs_more_than_one_that_is_cached(bench: Bench) -> None:
+    bench.alive(P1, D1)
+    keys = keys_of("in the beginning " * 4000)
+    first = bench.pick(keys=keys, legs=2)
+    again = bench.pick(keys=keys, legs=2)
+    assert first.work > again.work >= 1
+    assert bench[P1].load == pytest.approx(2 * first.work + 2 * again.work)
+    assert bench[D1].load == 4
+    for lease in (first, again):
+        lease.give_back()
+    assert (bench[P1].load, bench[D1].load) == (0, 0)
 
 
 async def test_lease_that_is_given_back_frees_the_probe(bench: Bench) -> None:

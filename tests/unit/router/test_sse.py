@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from plait.router import sse
 from plait.router.errors import RouterError
-from plait.router.sse import EventCutter, EventScan, Said, error_event, payloads
+from plait.router.sse import EventScan, Piece, error_event, payloads
 
 STREAM = 'data: {"a":1}\n\n: ping\n\ndata: {"é":"…"}\n\ndata: [DONE]\n\n'.encode()
 ERROR = b'data: {"error": {"message": "out of memory", "type": "x", "param": null, "code": 500}}\n\n'
-BROKEN = b'data: {"a":1}\n\n' + ERROR + b"data: [DONE]\n\n"
-AT = len(b'data: {"a":1}\n\n' + ERROR)
+BEFORE = b'data: {"a":1}\n\n'
+BROKEN = BEFORE + ERROR + b"data: [DONE]\n\n"
 
 
 def pieces(stream: bytes, cuts: list[int]) -> Iterator[bytes]:
@@ -29,90 +29,106 @@ def cuts_of(stream: bytes) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(0, len(stream)), max_size=8)
 
 
-# --- EventScan ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("stream", [STREAM, STREAM.replace(b"\n", b"\r\n")], ids=["LF", "CRLF"])
+@given(data=st.data())
+def test_stream_that_is_well_passes_in_whole_events(stream: bytes, data: st.DataObject) -> None:
+    scan, passed, fed = EventScan(), b"", 0
+    end = b"\r\n\r\n" if b"\r" in stream else b"\n\n"
+    for part in pieces(stream, data.draw(cuts_of(stream))):
+        fed += len(part)
+        events, error = scan.feed(part)
+        assert error is None
+        assert not events or events.endswith(end)
+        passed += events
+        # All that is complete is passed on at once, and no more than that.
+        whole = stream[:fed].rfind(end)
+        assert passed == (stream[: whole + len(end)] if whole >= 0 else b"")
+        assert scan.done is (fed == len(stream))
+    assert passed == stream
+    assert scan.close() == Piece(b"")
 
 
-@given(cuts_of(STREAM))
-def test_stream_that_is_well_is_complete_at_its_end_only(cuts: list[int]) -> None:
-    scan = EventScan()
-    parts = list(pieces(STREAM, cuts))
-    for part in parts[:-1]:
-        assert scan.feed(part) is None
-        assert not scan.done
-    assert scan.feed(parts[-1]) is None
-    assert scan.done
-
-
-@given(cuts_of(BROKEN))
-def test_error_is_found_where_it_stands(cuts: list[int]) -> None:
-    scan, passed = EventScan(), 0
-    for part in pieces(BROKEN, cuts):
-        said = scan.feed(part)
-        if said is not None:
-            assert said.error.message == "out of memory"
-            assert passed + said.keep == AT
+@pytest.mark.parametrize("crlf", [False, True])
+@given(data=st.data())
+def test_error_ends_what_is_passed_on(crlf: bool, data: st.DataObject) -> None:
+    stream, upto = (each.replace(b"\n", b"\r\n") if crlf else each for each in (BROKEN, BEFORE + ERROR))
+    scan, passed = EventScan(), b""
+    for part in pieces(stream, data.draw(cuts_of(stream))):
+        events, error = scan.feed(part)
+        passed += events
+        if error is not None:
+            assert error.message == "out of memory"
+            assert passed == upto
             return
-        passed += len(part)
     pytest.fail("the error was not found")
 
 
 def test_done_is_seen_only_when_it_came() -> None:
     scan = EventScan()
-    scan.feed(b'data: "[DONE]"\n\ndata: [DO')
+    scan.feed(b'data: "[DONE]"\n\ndata: {"text": "[DONE]"}\n\ndata: [DO')
     assert not scan.done
     scan.feed(b"NE]\n\n")
     assert scan.done
 
 
 def test_word_error_in_a_text_is_none() -> None:
-    scan = EventScan()
-    assert scan.feed(b'data: {"text": "an \\"error\\" and an \\"abort\\""}\n\n') is None
+    event = b'data: {"text": "an \\"error\\" and an \\"abort\\""}\n\n'
+    assert EventScan().feed(event) == Piece(event)
 
 
 def test_end_of_the_stream_completes_an_event() -> None:
     scan = EventScan()
-    assert scan.feed(b"data: 1\n\ndata: [DONE]") is None
+    assert scan.feed(b"data: 1\n\ndata: [DONE]\n") == Piece(b"data: 1\n\n")
     assert not scan.done
-    assert scan.close() is None
+    assert scan.close() == Piece(b"data: [DONE]\n")
     assert scan.done
+
+
+def test_end_of_the_stream_completes_an_error() -> None:
     scan = EventScan()
-    scan.feed(ERROR.strip())
-    said = scan.close()
-    assert said is not None
-    assert said.error.message == "out of memory"
-    assert EventScan().close() is None
+    assert scan.feed(ERROR.strip()) == Piece(b"")
+    events, error = scan.close()
+    assert error is not None
+    assert error.message == "out of memory"
+    # With the empty line that a client needs to see it as an event.
+    assert events == ERROR
 
 
-def test_long_event_is_not_kept_and_the_next_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torn_event_is_not_passed_on() -> None:
+    scan = EventScan()
+    assert scan.feed(BEFORE + b'data: {"a":') == Piece(BEFORE)
+    assert scan.close().error is None
+    assert not scan.done
+
+
+def test_long_event_is_passed_on_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 100)
+    scan, sent, passed = EventScan(), b"", b""
+    # The error inside it is not looked for; its own end is found all the same, wherever it is cut.
+    for part in (b'data: {"error": "' + b"x" * 200, b"y" * 500, b'"}\n', b"\ndata: 2\n\n"):
+        sent += part
+        events, error = scan.feed(part)
+        assert error is None
+        passed += events
+        assert sent.startswith(passed)
+        assert len(sent) - len(passed) < 100
+    assert passed == sent
+    assert scan.feed(ERROR).error is not None
+
+
+def test_stream_that_ends_within_a_long_event_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 10)
     scan = EventScan()
-    # The error inside it is not looked for, its own end is found all the same.
-    assert scan.feed(b'data: {"error": "' + b"x" * 200) is None
-    assert len(scan._rest) < 100
-    assert scan.feed(b"x" * 50 + b'"}\n') is None
-    assert scan.feed(b"\ndata: 2\n\n") is None
-    assert isinstance(scan.feed(ERROR), Said)
-
-
-# --- EventCutter -------------------------------------------------------------------------------------------
-
-
-@given(cuts_of(STREAM))
-def test_any_cut_gives_the_same_events(cuts: list[int]) -> None:
-    cutter = EventCutter()
-    found = [e for part in pieces(STREAM, cuts) for e in cutter.feed(part)]
-    assert found == [b'{"a":1}', '{"é":"…"}'.encode()]
-    assert cutter.close() == []
-
-
-def test_end_of_the_stream_completes_a_payload() -> None:
-    cutter = EventCutter()
-    assert cutter.feed(b"data: 1\n\ndata: 2") == [b"1"]
-    assert cutter.close() == [b"2"]
+    scan.feed(b"data: " + b"x" * 50)
+    scan.feed(b"data: [DONE]")
+    assert scan.close().error is None
+    assert not scan.done
 
 
 def test_payloads_are_those_of_data_events() -> None:
-    assert payloads(b"\r\ndata:1\n\nevent: x\n\ndata: [DONE]\n\n: ping\n\ndata: 2 \n\n") == [b"1", b"2"]
+    block = b"\r\ndata:1\n\nevent: x\n\ndata: [DONE]\n\n: ping\n\ndata: 2 \n\n"
+    assert payloads(block) == payloads(block.replace(b"\n", b"\r\n")) == [b"1", b"2"]
+    assert payloads(b"") == []
 
 
 # --- errors ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from tests.unit.router.asking import outcomes
 from tests.unit.router.conftest import Lab, RunningRouter, brief
 from tests.unit.router.stub_engine import chat_events, hang, streams
 
@@ -35,9 +36,7 @@ async def test_refused_without_asking_an_engine(
     assert error["type"] == "invalid_request_error"
     assert not router.prefill.seen
     assert not router.decode.seen
-    assert router.state.metrics.registry.get_sample_value(
-        "plait_router_requests_total", {"route": path, "outcome": "refused"}
-    )
+    assert outcomes(router, "refused", path) == 1
 
 
 async def test_no_pair_is_a_503_that_says_where_to_look(lab: Lab) -> None:
