@@ -6,10 +6,11 @@ Plain data with one listener; the parent of several processes keeps it and hands
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from plait.router.discovery.target import Target, Targets
 from plait.router.errors import RouterError
+from plait.router.pairing import Side
 
 
 class Desired(NamedTuple):
@@ -19,20 +20,39 @@ class Desired(NamedTuple):
     withdrawn: tuple[str, ...] = ()
 
 
+class Known(NamedTuple):
+    """All that a directory knows: what the source had `found`, and what the admin API changed."""
+
+    found: Targets = ()
+    added: Targets = ()
+    removed: Targets = ()
+    withdrawn: tuple[str, ...] = ()
+
+
+_NOTHING = Known()
+
+
 class Directory:
     """Calls `apply` with the whole `Desired` after each change.
 
     Changes by the admin API hold for this router's life: a worker added stays whatever the source says; one
     removed that the source still lists stays away for as long as the source lists just that one (in
-    Kubernetes: that pod).
+    Kubernetes: that pod). `known`: what a directory before this one knew, whose life this one goes on with.
     """
 
-    def __init__(self, apply: Callable[[Desired], None]) -> None:
+    def __init__(self, apply: Callable[[Desired], None], *, known: Known = _NOTHING) -> None:
         self._apply = apply
-        self._found: Targets = ()
-        self._added: dict[str, Target] = {}
-        self._removed: set[Target] = set()
-        self._withdrawn: set[str] = set()
+        self._found = known.found
+        self._added = {t.url: t for t in known.added}
+        self._removed = set(known.removed)
+        self._withdrawn = set(known.withdrawn)
+
+    @property
+    def known(self) -> Known:
+        """For a directory after this one."""
+        return Known(
+            self._found, tuple(self._added.values()), tuple(self._removed), tuple(sorted(self._withdrawn))
+        )
 
     @property
     def desired(self) -> Desired:
@@ -101,17 +121,29 @@ class Directory:
 
 def encode(desired: Desired) -> list[object]:
     """As JSON values, for another process."""
-    return [
-        [[str(v) if i == 0 else v for i, v in enumerate(t)] for t in desired.targets],
-        list(desired.withdrawn),
-    ]
+    return [_encoded(desired.targets), list(desired.withdrawn)]
 
 
-def decode(value: Iterable[object]) -> Desired:
+def decode(value: Iterable[Any]) -> Desired:
     """The inverse of `encode`."""
-    from plait.router.pairing import Side
-
     targets, withdrawn = value
-    assert isinstance(targets, list)
-    assert isinstance(withdrawn, list)
-    return Desired(tuple(Target(Side(t[0]), *t[1:]) for t in targets), tuple(withdrawn))
+    return Desired(_decoded(targets), tuple(withdrawn))
+
+
+def encode_known(known: Known) -> list[object]:
+    """As JSON values, for a process after this one."""
+    return [*(_encoded(targets) for targets in known[:3]), list(known.withdrawn)]
+
+
+def decode_known(value: Iterable[Any]) -> Known:
+    """The inverse of `encode_known`."""
+    found, added, removed, withdrawn = value
+    return Known(_decoded(found), _decoded(added), _decoded(removed), tuple(withdrawn))
+
+
+def _encoded(targets: Targets) -> list[object]:
+    return [[str(v) if i == 0 else v for i, v in enumerate(t)] for t in targets]
+
+
+def _decoded(targets: Iterable[Any]) -> Targets:
+    return tuple(Target(Side(t[0]), *t[1:]) for t in targets)

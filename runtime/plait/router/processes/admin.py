@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
 import uvloop
@@ -11,6 +12,7 @@ from plait.router.app import admin_app
 from plait.router.board import Board
 from plait.router.config import RouterConfig
 from plait.router.directory import Desired, Directory
+from plait.router.processes import record
 from plait.router.processes.channel import Hub
 from plait.router.registry import Registry
 from plait.router.server import ending_signal, server_of, serving, watching
@@ -34,9 +36,14 @@ async def _serve(config: RouterConfig, sock: socket.socket, control: str) -> Non
             workers.withdraw(desired.withdrawn)
             workers.set_targets(desired.targets)
             hub.tell(desired)
+            record.save(path, directory.known)
 
         source = source_of(config)
-        directory = Directory(apply)
+        # An admin process that takes a dead one's place goes on with its list, and the changes made to it.
+        path = os.path.join(os.path.dirname(control), "workers.json")
+        directory = Directory(apply, known=record.load(path))
+        if directory.desired.targets:
+            apply(directory.desired)
         board = Board(
             workers=workers,
             source=source,

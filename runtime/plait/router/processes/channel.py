@@ -160,5 +160,6 @@ async def follow(
 
 
 async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    while line := await reader.readline():
+    # The last line may be torn: its writer was killed.
+    while (line := await reader.readline()).endswith(b"\n"):
         yield orjson.loads(line)
