@@ -159,6 +159,15 @@ class Connection:
         if self._complete:
             self._end(receiver)
 
+    def eof_received(self) -> None:
+        """No more comes: `connection_lost` follows at once."""
+
+    def pause_writing(self) -> None:
+        """A request's body is in memory anyway, and is the only one that waits here."""
+
+    def resume_writing(self) -> None:
+        """It has gone out."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.lost(self)
         receiver = self._receiver

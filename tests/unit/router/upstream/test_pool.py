@@ -220,6 +220,37 @@ async def test_kept_connection_that_closes_under_a_request_is_stale() -> None:
         assert (await ask(pool, fresh=True)).body == b"{}"
 
 
+async def test_answer_without_a_length_ends_with_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.send(b"HTTP/1.1 200 OK\r\n\r\nhello")
+
+    async with raw_server(script) as server, pool_of(server) as pool:
+        answer = await ask(pool)
+        assert (answer.body, answer.fault) == (b"hello", None)
+    assert not caplog.records, "the loop has no word for a protocol that it can work with"
+
+
+async def test_large_request_to_a_slow_engine_arrives_whole(caplog: pytest.LogCaptureFixture) -> None:
+    body, got, go_on = b"x" * (8 << 20), [], asyncio.Event()
+
+    async def script(line: Line) -> None:
+        await go_on.wait()
+        got.append(await line.request())
+        await line.send(OK)
+
+    async with raw_server(script) as server, pool_of(server) as pool:
+        answer = Answer()
+        pool.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body), body, answer)
+        await until(lambda: bool(server.lines))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        await asyncio.wait_for(answer.over.wait(), 10)
+        assert (answer.body, answer.fault) == (b"{}", None)
+    assert got[0][1] == body
+    assert not caplog.records
+
+
 # --- no connection -----------------------------------------------------------------------------------------
 
 
