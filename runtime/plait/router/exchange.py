@@ -275,7 +275,7 @@ class Exchange:
         self._state.metrics.leg_failed(error, leg.worker)
         if error.kind is FailureKind.REFUSED:
             leg.worker.out("it refused a connection")
-        log.warning("request %s: %s %s: %s", self.client.request_id, error.side, leg.worker.url, error)
+        log.warning("request %s: %s %s: %s", self.client.request_id, error.side, leg.worker.url, error.logged)
 
     def attempt_over(self, attempt: Attempt) -> None:
         self._state.watch.drop(attempt)
@@ -334,6 +334,10 @@ class Exchange:
             return
         data = merging.events(decodes)
         if attempt.failure is not None:
+            return
+        if merging.failed is not None and not client.started:
+            # What the others have said so far is not worth the plain error, or the further try.
+            merging.failed.fail_said()
             return
         if data:
             if not client.started:

@@ -59,7 +59,7 @@ class RawAnswer(RouterError):  # noqa: N818 (an answer, raised like the errors i
 
 
 class LegError(Exception):
-    """A leg failed. `error` is the answer that a client gets for it."""
+    """A leg failed. `error` is the answer that a client gets for it, `logged` what a log may say."""
 
     def __init__(
         self,
@@ -74,6 +74,10 @@ class LegError(Exception):
         self.side = side
         self.kind = kind
         self.error = error or _client_error(side, kind, message, said)
+        # An engine's own words may quote the prompt.
+        quotes = said is not None or isinstance(error, RawAnswer)
+        status = said.status if said is not None else self.error.status
+        self.logged = f"{kind}, HTTP {status or 200}" if quotes else message
 
     @property
     def to_blame(self) -> bool:

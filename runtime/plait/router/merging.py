@@ -66,9 +66,9 @@ class Merging:
                 if done:
                     self._complete.add(sample)
                     found.append(self._merge.end(sample))
-            except SampleFailed as error:
+            except SampleFailed:
                 if said is None:
-                    leg.fail_broken(f"A sample failed: {error}.")
+                    leg.fail_broken("A sample's stream holds an error of an unknown form.")
                 self.failed = leg if said is not None else None
                 break
             except MergeError as error:

@@ -250,6 +250,25 @@ def test_who_is_to_blame_and_who_may_try_again(
     assert (error.to_blame, error.retryable) == (to_blame, retryable)
 
 
+async def test_what_a_log_may_say_is_not_what_an_engine_said() -> None:
+    for status, body in ((400, b'{"message": "secret"}'), (500, b'{"message": "secret"}')):
+        line = Line()
+        line.answer(status, body)
+        assert "secret" in str(line.failure)
+        assert line.failure.logged == f"status, HTTP {status}"
+    line = Line()
+    line.answer(200, b'{"error": {"message": "secret"}}')
+    assert line.failure.logged == "aborted, HTTP 200"
+    for status, words in ((401, "--engine-api-key"), (403, "--engine-api-key")):
+        line = Line()
+        line.answer(status, b'{"message": "secret"}')
+        assert words in line.failure.logged
+        assert "secret" not in line.failure.logged
+    line = Line()
+    line.leg.expire()
+    assert line.failure.logged == str(line.failure)
+
+
 # --- connections and clocks --------------------------------------------------------------------------------
 
 
