@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import orjson
 from tests.router.faults.rows import Row
@@ -42,9 +43,16 @@ class Problems:
         assert not self._found, "\n".join(self._found)
 
 
-async def run_rows(todo: Sequence[Row], *, benches: int) -> dict[Row, str]:
-    """By row: what did not hold, empty where all did."""
-    found: dict[Row, str] = {}
+class Outcomes(NamedTuple):
+    """By row what did not hold, empty where all did. `after`: what was wrong with the benches at rest."""
+
+    rows: dict[Row, str]
+    after: list[str]
+
+
+async def run_rows(todo: Sequence[Row], *, benches: int) -> Outcomes:
+    """Run all rows, on so many benches."""
+    outcomes = Outcomes({}, [])
     # Long rows first, so that the benches end together.
     waiting = sorted(todo, key=lambda row: not row.slow)
 
@@ -56,15 +64,16 @@ async def run_rows(todo: Sequence[Row], *, benches: int) -> dict[Row, str]:
                 row = waiting.pop(0)
                 try:
                     await run_row(it, row)
-                    found[row] = ""
+                    outcomes.rows[row] = ""
                 except AssertionError as error:
-                    found[row] = f"{error}\n{it.router.tail()[-1500:]}"
+                    outcomes.rows[row] = f"{error}\n{it.router.tail()[-1500:]}"
                 except Exception:
-                    found[row] = f"{traceback.format_exc(limit=-3)}\n{it.router.tail()[-1500:]}"
+                    outcomes.rows[row] = f"{traceback.format_exc(limit=-3)}\n{it.router.tail()[-1500:]}"
             await it.nothing_left()
 
-    await asyncio.gather(*(work() for _ in range(benches)))
-    return found
+    ended = await asyncio.gather(*(work() for _ in range(benches)), return_exceptions=True)
+    outcomes.after.extend("".join(traceback.format_exception(e)) for e in ended if e is not None)
+    return outcomes
 
 
 async def run_row(it: Bench, row: Row) -> None:

@@ -17,7 +17,7 @@ class Series(NamedTuple):
 
 
 class Scrape:
-    """One answer of `/metrics`. Parsed as it is asked for: the tests take thousands, and look at few names."""
+    """One answer of `/metrics`, parsed as it is asked for: tests take thousands, and look at few names."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()

@@ -88,7 +88,8 @@ class MockEngine:
     async def drop_idle(self) -> None:
         """Close the connections that carry nothing: the next prompt comes on a fresh one."""
         for connection in list(self.connections):
-            if connection.exchange is None:
+            # One that has served nothing yet may carry a health check that is on its way.
+            if connection.exchange is None and connection.served:
                 connection.transport.close()
         await asyncio.sleep(0.01)
 
