@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
 import pytest
-import uvicorn
 from tests.unit.router.stub_engine import StubEngine
 
 from plait.router.app import admin_app
 from plait.router.board import Board
 from plait.router.config import Deadlines, PrefillTarget, RouterConfig
-from plait.router.server import client_server, finding, listen, server_of
+from plait.router.server import Server, client_server, finding, listen, server_of
 from plait.router.sources import source_of
 from plait.router.state import RouterState, open_state
 
@@ -54,8 +54,10 @@ class RunningRouter:
         admin_url: str,
         http: aiohttp.ClientSession,
         engines: list[StubEngine],
+        servers: list[Server],
     ) -> None:
         self.state = state
+        self.clients, self.admin = servers
         self.board = board
         self.url = url
         self.admin_url = admin_url
@@ -120,13 +122,14 @@ async def running_router(engines: list[StubEngine], **settings: Any) -> AsyncIte
         finding(state, source_of(config)) as board,
         aiohttp.ClientSession() as http,
     ):
-        servers: list[tuple[uvicorn.Server, asyncio.Task[None], str]] = []
+        servers: list[tuple[Server, asyncio.Task[None], str]] = []
         for server in (client_server(state, board), server_of(admin_app(board), config)):
             sock = listen(config, "port", config.host, 0)
             scheme = "http" if server.certificate is None else "https"
             url = "{}://{}:{}".format(scheme, *sock.getsockname()[:2])
             servers.append((server, asyncio.create_task(server.serve(sockets=[sock])), url))
-        router = RunningRouter(state, board, servers[0][2], servers[1][2], http, engines)
+        made = [server for server, *_ in servers]
+        router = RunningRouter(state, board, servers[0][2], servers[1][2], http, engines, made)
         lag = asyncio.create_task(router.watch_lag())
         try:
             yield router
@@ -151,8 +154,10 @@ class Lab:
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
 
-    async def engine(self, role: str, **settings: Any) -> StubEngine:
-        engine = await StubEngine(role, **settings).start()
+    async def engine(self, role: str, *, tls: ssl.SSLContext | None = None, **settings: Any) -> StubEngine:
+        made = StubEngine(role, **settings)
+        made.tls = tls
+        engine = await made.start()
         self._stack.push_async_callback(engine.stop)
         return engine
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -51,6 +52,8 @@ class StubEngine:
         self.arrived = asyncio.Event()
         self.url = ""
         self.api_key = ""
+        self.peers: set[object] = set()  # connections that prompts came on
+        self.tls: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -63,11 +66,11 @@ class StubEngine:
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True, ssl_context=self.tls)
         await site.start()
         assert site._server is not None
         self._port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-        self.url = f"http://127.0.0.1:{self._port}"
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self._port}"
         return self
 
     async def stop(self) -> None:
@@ -80,6 +83,8 @@ class StubEngine:
         return [s.body for s in self.seen]
 
     async def _prompt(self, request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        self.peers.add(request.transport.get_extra_info("peername"))
         raw = await request.read()
         seen = Seen(request.path, dict(request.headers), raw, json.loads(raw), time.monotonic())
         self.seen.append(seen)
