@@ -3,61 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import signal
 import socket
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
 from aiohttp import web
+from tests.unit.router.asking import CHAT_PATH, STREAMED
 from tests.unit.router.conftest import Lab
+from tests.unit.router.router_process import RouterProcess, free_port, router_process, start
 from tests.unit.router.stub_engine import Seen, StubEngine, chat_events, hang, stream, wait_for_ever
 
-PROGRAM = """
-import sys
-import typer
-from plait.router.command import router
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(router)
-app()
-"""
+from plait.router.config import ConfigError, PrefillTarget, RouterConfig
+from plait.router.server import listen
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-async def start(*args: str) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, *args, stdout=PIPE, stderr=PIPE
-    )
-
-
-class Running:
-    def __init__(
-        self, process: Process, url: str, http: aiohttp.ClientSession, engines: list[StubEngine]
-    ) -> None:
-        self.process = process
-        self.url = url
-        self.http = http
-        self.prefill, self.decode = engines
-
-    async def ready(self) -> int:
-        async with self.http.get(self.url + "/ready") as response:
-            return response.status
-
-    async def end(self, *, within: float) -> None:
-        began = time.monotonic()
-        await asyncio.wait_for(self.process.wait(), within)
-        assert self.process.returncode == 0, (await self.process.stderr.read()).decode()  # type: ignore[union-attr]
-        assert time.monotonic() - began < within
+class Running(RouterProcess):
+    prefill: StubEngine
+    decode: StubEngine
 
 
 @pytest.fixture
@@ -69,23 +34,11 @@ def drain() -> str:
 @pytest.fixture
 async def running(lab: Lab, drain: str) -> AsyncIterator[Running]:
     engines = [await lab.engine("prefill"), await lab.engine("decode")]
-    port = free_port()
-    targets = ["--prefill", f"{engines[0].url},8998", "--decode", engines[1].url]
-    process = await start(*targets, "--port", str(port), "--drain-timeout", drain)
-    async with aiohttp.ClientSession() as http:
-        made = Running(process, f"http://127.0.0.1:{port}", http, engines)
-        try:
-            async with asyncio.timeout(60):
-                while True:
-                    with contextlib.suppress(aiohttp.ClientError):
-                        if await made.ready() == 200:
-                            break
-                    await asyncio.sleep(0.05)
-            yield made
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    async with router_process("--drain-timeout", drain, engines=engines) as made:
+        made.__class__ = Running
+        assert isinstance(made, Running)
+        made.prefill, made.decode = engines
+        yield made
 
 
 async def test_requests_finish_after_sigterm(running: Running) -> None:
@@ -100,16 +53,16 @@ async def test_requests_finish_after_sigterm(running: Running) -> None:
         return response
 
     running.decode.behave = behave
-    body = {"messages": [], "stream": True}
-    async with running.http.post(running.url + "/v1/chat/completions", json=body) as response:
+    async with running.http.post(running.url + CHAT_PATH, json=STREAMED) as response:
         assert response.status == 200
         running.process.send_signal(signal.SIGTERM)
         # Not ready, no new requests, but the probes still answer and the old request goes on.
         async with asyncio.timeout(20):
             while await running.ready() != 503:
                 await asyncio.sleep(0.01)
-        async with running.http.post(running.url + "/v1/chat/completions", json=body) as refused:
+        async with running.http.post(running.url + CHAT_PATH, json=STREAMED) as refused:
             assert refused.status == 503
+            assert refused.headers["connection"] == "close"
             assert json.loads(await refused.read())["error"]["code"] == "draining"
         go_on.set()
         assert await response.read() == b"".join([first, *rest])
@@ -146,25 +99,49 @@ async def test_second_signal_cuts_the_drain_short(running: Running) -> None:
     await running.end(within=20)
 
 
-async def test_port_that_is_taken_is_named() -> None:
+@pytest.mark.parametrize("name", ["port", "admin_port", "port of several processes"])
+async def test_port_that_is_taken_is_named(name: str) -> None:
     with socket.socket() as taken:
+        # As another router of several processes has it, which would share.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        process = await start("--prefill", "http://p:1,1", "--decode", "http://d:1", "--port", str(port))
+        port, other = taken.getsockname()[1], free_port()
+        args = {
+            "port": ["--port", str(port)],
+            "admin_port": ["--port", str(other), "--admin-port", str(port)],
+            "port of several processes": [
+                "--port",
+                str(port),
+                "--admin-port",
+                str(other),
+                "--processes",
+                "2",
+            ],
+        }[name]
+        process = await start("--prefill", "http://p:1,1", "--decode", "http://d:1", *args)
         _, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 2
-    assert f"port = {port}" in err.decode()
+    assert f"{name.split()[0]} = {port}" in err.decode()
     assert "Traceback" not in err.decode()
 
 
-async def test_admin_port_that_is_taken_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        args = ["--prefill", "http://p:1,1", "--decode", "http://d:1", "--port", str(free_port())]
-        process = await start(*args, "--admin-port", str(port))
-        _, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 2
-    assert "admin_port" in err.decode()
+def test_listener_is_as_clients_need_it() -> None:
+    config = RouterConfig(prefill=[PrefillTarget("http://p:1", 1)], decode=["http://d:1"])
+    with listen(config, "port", "127.0.0.1", 0) as sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
+        assert not sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)
+        assert not sock.get_inheritable()
+        sock.listen()
+        with pytest.raises(ConfigError, match="admin_port = "):
+            listen(config, "admin_port", *sock.getsockname())
+    with listen(config, "port", "127.0.0.1", 0, shared=True) as one:
+        listen(config, "port", *one.getsockname(), shared=True).close()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.1"])
+def test_host_that_is_not_ours_is_named(host: str) -> None:
+    config = RouterConfig(prefill=[PrefillTarget("http://p:1", 1)], decode=["http://d:1"])
+    with pytest.raises(ConfigError, match=host):
+        listen(config, "port", host, 0)

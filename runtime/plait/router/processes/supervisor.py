@@ -43,6 +43,8 @@ class _Child:
 def run(config: RouterConfig) -> None:
     """Serve in `config.processes` processes until SIGTERM or SIGINT. Raises ConfigError before the first."""
     admin = listen(config, "admin_port", config.admin_host or config.host, config.admin_port)
+    # A port that is shared could be shared with another router, and nobody would be told.
+    listen(config, "port", config.host, config.port).close()
     # Held here too: what is in a dead process's backlog is served by the one that replaces it.
     sockets = [listen(config, "port", config.host, config.port, shared=True) for _ in range(config.processes)]
     folder = tempfile.mkdtemp(prefix="plait-router-")
@@ -52,15 +54,15 @@ def run(config: RouterConfig) -> None:
         children.append(_Child(f"serving {number}", lambda sock=sock: _serving(config, sock, control)))  # type: ignore[misc]
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        _keep(children, config)
+        _keep(children, config, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
-def _keep(children: list[_Child], config: RouterConfig) -> None:
+def _keep(children: list[_Child], config: RouterConfig, folder: str) -> None:
     for child in children:
-        _fork(child)
+        _fork(child, folder)
     while True:
         got = signal.sigtimedwait(_SIGNALS, 0.5)
         if got is not None and got.si_signo != signal.SIGCHLD:
@@ -69,7 +71,7 @@ def _keep(children: list[_Child], config: RouterConfig) -> None:
         now = time.monotonic()
         for child in children:
             if not child.pid and child.due <= now:
-                _fork(child)
+                _fork(child, folder)
     _end(children, config)
 
 
@@ -119,7 +121,7 @@ def _send(children: list[_Child], number: int) -> None:
             os.kill(child.pid, number)
 
 
-def _fork(child: _Child) -> None:
+def _fork(child: _Child, folder: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -127,10 +129,10 @@ def _fork(child: _Child) -> None:
     if pid:
         child.pid, child.born = pid, time.monotonic()
         return
-    _child(child.main, parent)
+    _child(child.main, parent, folder)
 
 
-def _child(main: Callable[[], None], parent: int) -> NoReturn:
+def _child(main: Callable[[], None], parent: int, folder: str) -> NoReturn:
     code = 1
     try:
         # The supervisor may be killed without a word; whoever outlived it would keep the port.
@@ -142,6 +144,9 @@ def _child(main: Callable[[], None], parent: int) -> NoReturn:
     except BaseException:
         log.exception("a process of the router failed")
     finally:
+        if os.getppid() != parent:
+            # Killed, it could not clear up behind itself.
+            shutil.rmtree(folder, ignore_errors=True)
         logging.shutdown()
         os._exit(code)
 
