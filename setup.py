@@ -1,6 +1,6 @@
-"""Builds the router's hot path to machine code where asked for: `ROUTER_MYPYC=1 pip wheel .`
+"""Builds the router's hot path to machine code where asked for (`ROUTER_MYPYC=1`): see tools/router_wheel.sh.
 
-tools/router_wheel.sh does so. The modules stay plain Python, and run as they are where nothing was compiled: in a checkout, in the engines'
+The modules stay plain Python, and run as they are where nothing was compiled: in a checkout, in the engines'
 images, on machines without a compiler. mypyc, which checks their types, compiles them as one unit.
 """
 
@@ -16,6 +16,7 @@ HOT = (
     "answers.py",
     "attempt.py",
     "body.py",
+    "connection.py",
     "breaker.py",
     "errors.py",
     "exchange.py",
@@ -34,13 +35,13 @@ HOT = (
     "placement/views.py",
     "randomness.py",
     "rates.py",
-    "reading.py",
     "registry.py",
     "routes/prompts.py",
     "samples/fields.py",
     "sse.py",
     "tally.py",
     "upstream/connection.py",
+    "upstream/fetch.py",
     "upstream/pool.py",
     "workers.py",
 )

@@ -14,4 +14,5 @@ cp -r pyproject.toml setup.py README.md "$work"
 cp -r runtime/plait "$work/runtime"
 find "$work" -name '*.so' -o -name __pycache__ -prune -exec rm -rf {} +
 cd "$work"
-ROUTER_MYPYC=1 "$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$out" .
+# Not through pip, which would compile twice: once to ask for the metadata.
+ROUTER_MYPYC=1 "$python" setup.py --quiet bdist_wheel --dist-dir "$out" > "$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from plait.router.aborts import Aborts
 from plait.router.breaker import Breaker
-from plait.router.leg import FailureKind, Leg, LegError
+from plait.router.leg import FailureKind, Leg, LegError, LegOwner
 from plait.router.pairing import Side
 from plait.router.registry import Lease
 
@@ -23,26 +23,31 @@ log = logging.getLogger("plait.router.attempt")
 _NO_ABORT = (FailureKind.REFUSED, FailureKind.STATUS)
 
 
-class AttemptOwner(Protocol):
+class AttemptOwner:
     """The request whose attempt it is."""
 
     def attempt_moved(self) -> None:
         """A leg has something to take, or has answered."""
+        raise NotImplementedError
 
     def attempt_failed(self) -> None:
         """`failure` is set, and all legs are closed."""
+        raise NotImplementedError
 
     def leg_judged(self, leg: Leg, error: LegError) -> None:
         """A leg failed, while the request was under way or after it."""
+        raise NotImplementedError
 
     def leg_done(self, leg: Leg) -> None:
         """A leg has answered in full."""
+        raise NotImplementedError
 
     def attempt_over(self, attempt: Attempt) -> None:
         """An attempt that lingered is over."""
+        raise NotImplementedError
 
 
-class Attempt:
+class Attempt(LegOwner):
     """The legs of one try, put in by its owner; a sample is a pair of legs at the same place.
 
     `failure`: of the leg that ended the attempt; `guilty` is that leg.

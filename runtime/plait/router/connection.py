@@ -1,24 +1,32 @@
-"""A client's connection: uvicorn's own, with limits for the open net, and prompts taken out of ASGI.
+"""A client's connection: prompts are taken off its bytes directly, other routes go to the ASGI app.
 
-uvicorn has no deadline for a request's head and body, no limit on the head's size, and answers malformed
-requests in plain text: all three are added. A request to a prompt route becomes an `Incoming`, which takes
-the place of uvicorn's request-response cycle: no ASGI message, task or event stands between the bytes of a
-prompt and the engines. All other routes go to the ASGI app as ever, also on the same connection.
+A request to a prompt route becomes an `Incoming`: no ASGI message, task or event stands between the bytes of
+a prompt and the engines. Every other request is served through uvicorn's own request-response cycle, on the
+same connection. Beside what uvicorn's connection does there are limits for the open net: deadlines for a
+request's head and body, a limit on the head's size, refusals in OpenAI's form.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import logging
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, cast
+from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.server import ServerState
 
 from plait.router.errors import RouterError
-from plait.router.incoming import Incoming, PromptHandler
-from plait.router.reading import Reading
+from plait.router.incoming import Headers, Incoming, PromptHandler
+
+log = logging.getLogger("plait.router.connection")
 
 # Requests of one client behind the one that is answered.
 _MOST_WAITING = 16
@@ -33,169 +41,328 @@ class Limits(NamedTuple):
     body_seconds: float = 60.0
 
 
-class ClientConnection(HttpToolsProtocol):
-    """One client's connection."""
+class ClientConnection:
+    """One client's connection: an asyncio protocol, and the parser's, by its methods alone, so that it can be
+    compiled. uvicorn's server makes it, with the first four arguments, and calls `shutdown`.
+    """
 
-    cycle: Any  # uvicorn's, or an Incoming
-    limits = Limits()
-    prompts: Mapping[bytes, PromptHandler] = {}
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._reading = Reading(self, self.limits.head_lines)
-        self.parser = httptools.HttpRequestParser(self._reading)
-        # As uvicorn sets its own: what comes behind a request whose answer closes the connection is let be.
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: Limits,
+        prompts: Mapping[bytes, PromptHandler],
+    ) -> None:
+        if not config.loaded:
+            config.load()
+        self.server_state = server_state
         self.serving: Incoming | None = None  # the prompt that is answered now
+        self._app: Any = config.loaded_app
+        self._app_state = app_state
+        self._keep_alive = config.timeout_keep_alive
+        self._limits = limits
+        self._prompts = prompts
+        self._loop = _loop or asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._flow: FlowControl | None = None
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        # As uvicorn sets its own: what comes behind a request whose answer closes the connection is let be.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        # The last request that came, and those that wait for their turn before it.
+        self._cycle: RequestResponseCycle | None = None
+        self._prompt: Incoming | None = None
+        self._waiting: deque[RequestResponseCycle | Incoming] = deque()
+        self._running: RequestResponseCycle | None = None
+        self._answering = False
+        # The request that is read.
+        self._url = b""
+        self._headers: Headers = []
+        self._expects_continue = False
+        self._hosts = 0
         self._in_head = False
         self._head_bytes = 0
         self._refused = False
         self._late_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
 
-    @classmethod
-    def configured(
-        cls, limits: Limits, prompts: Mapping[bytes, PromptHandler] = {}
-    ) -> type[ClientConnection]:
-        """The protocol with these limits, and `prompts` by path."""
-        return type("ConfiguredConnection", (cls,), {"limits": limits, "prompts": prompts})
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Once it is made."""
+        assert self._transport is not None
+        return self._transport
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether the client takes less than it is sent."""
+        return self._flow is not None and self._flow.write_paused
 
     # asyncio's.
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._arm(self.limits.head_seconds, self._head_late)
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._flow = FlowControl(transport)
+        self.server_state.connections.add(cast(Any, self))
+        self._arm(self._limits.head_seconds, self._head_late)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         # Counted by the piece: the first piece of a request may hold all of its head and more.
         self._head_bytes += len(data)
-        super().data_received(data)
+        parser = self._parser
+        assert parser is not None
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Nothing is switched: the request is served as it is, and what follows it is the next one.
+            rest = data[upgrade.args[0] :]
+            if rest:
+                self.data_received(rest)
+                return
+        except httptools.HttpParserError:
+            if not self._refused:
+                self._refuse(
+                    RouterError(400, "This is not HTTP/1.1 as it is specified.", code="malformed_http")
+                )
         if self._refused:
             return
         if self._in_head:
-            if self._head_bytes > self.limits.head_bytes:
-                self._refuse(_head_too_large(f"is over {self.limits.head_bytes} bytes"))
+            if self._head_bytes > self._limits.head_bytes:
+                self._refuse(_head_too_large(f"is over {self._limits.head_bytes} bytes"))
             elif self._late_timer is None:
                 # Most requests arrive whole, and need no timer.
-                self._arm(self.limits.head_seconds, self._head_late)
-        elif self._late_timer is None and type(self.cycle) is Incoming and self.cycle.more_body:
-            self._arm(self.limits.body_seconds, self._body_late)
+                self._arm(self._limits.head_seconds, self._head_late)
+        elif self._late_timer is None and self._prompt is not None and self._prompt.more_body:
+            self._arm(self._limits.body_seconds, self._body_late)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        serving, self.serving = self.serving, None
-        super().connection_lost(exc)
-        self.pipeline.clear()
-        self.cycle = None
-        # uvicorn tells the last request that came, which need not be the one that is answered.
-        if serving is not None:
-            serving.lost()
+    def eof_received(self) -> None:
+        """The client will send no more: it is taken to have left."""
+
+    def pause_writing(self) -> None:
+        assert self._flow is not None
+        self._flow.pause_writing()
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        assert self._flow is not None
+        self._flow.resume_writing()
         if self.serving is not None:
             self.serving.drained()
 
-    # reading.ReadBy
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server_state.connections.discard(cast(Any, self))
+        self._disarm()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        serving, self.serving, self._prompt = self.serving, None, None
+        cycle, self._cycle = self._cycle, None
+        self._waiting.clear()
+        for told in (cycle, self._running):
+            if told is not None:
+                told.disconnected = not told.response_complete
+                told.message_event.set()
+        self._running = None
+        if self._flow is not None:
+            self._flow.resume_writing()
+        self._parser = None  # breaks the cycle with its callbacks
+        if serving is not None:
+            serving.lost()
 
-    def begun(self) -> None:
+    # httptools'.
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = []
+        self._expects_continue = False
+        self._hosts = 0
         self._in_head = True
 
-    def too_many_headers(self) -> None:
-        self._refuse(_head_too_large(f"has over {self.limits.head_lines} headers"))
-        raise _RefusedError
+    def on_url(self, url: bytes) -> None:
+        self._url += url
 
-    def head_read(self) -> None:
+    def on_header(self, name: bytes, value: bytes) -> None:
+        headers = self._headers
+        if len(headers) >= self._limits.head_lines:
+            self._refuse_reading(_head_too_large(f"has over {self._limits.head_lines} headers"))
+        name = name.lower()
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self._expects_continue = True
+        headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
         self._in_head, self._head_bytes = False, 0
         self._disarm()
-        reading, parser = self._reading, self.parser
-        self.headers = reading.headers
+        parser = self._parser
+        assert parser is not None
         if self.transport.is_closing():
             # What a client sent behind a request whose answer closes the connection is nobody's.
             self._refused = True
             raise _RefusedError
         version = parser.get_http_version()
         if version not in ("1.1", "1.0"):
-            self._refuse(
+            self._refuse_reading(
                 RouterError(400, f"HTTP/{version} is not served: use HTTP/1.1.", code="malformed_http")
             )
-            raise _RefusedError
-        hosts = reading.hosts
+        hosts = self._hosts
         if hosts != 1 and (hosts or version == "1.1"):
-            self._refuse(
+            self._refuse_reading(
                 RouterError(400, f"The request has {hosts} Host headers: send one.", code="malformed_http")
             )
-            raise _RefusedError
-        url = reading.url
-        handler = self.prompts.get(url)
+        url = self._url
+        handler = self._prompts.get(url)
         if handler is None and (b"?" in url or not url.startswith(b"/")):
-            handler = self.prompts.get(httptools.parse_url(url).path or b"")
+            handler = self._prompts.get(httptools.parse_url(url).path or b"")
         if handler is None:
-            super().on_message_begin()
-            self.url, self.headers = url, reading.headers
-            self.expect_100_continue = reading.expects_continue
-            self.scope["headers"] = reading.headers
-            super().on_headers_complete()
+            self._prompt = None
+            cycle = self._cycle = self._app_cycle(parser, version)
+            self._next(cycle)
             return
-        before = self.cycle
-        incoming = Incoming(
+        self._cycle = None
+        prompt = self._prompt = Incoming(
             self,
             handler,
             parser.get_method(),
-            reading.headers,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
-            chunked=version != "1.0",
-            expects_continue=reading.expects_continue,
+            self._headers,
+            keep_alive=version == "1.1" and parser.should_keep_alive(),
+            chunked=version == "1.1",
+            expects_continue=self._expects_continue,
         )
-        self.cycle = reading.prompt = incoming
-        if before is None or before.response_complete:
-            self.serving = incoming
-            incoming.begin()
+        self._next(prompt)
+
+    def on_body(self, data: bytes) -> None:
+        prompt = self._prompt
+        if prompt is not None:
+            prompt.feed(data)
+            if not prompt.begun and prompt.size > HIGH_WATER_LIMIT:
+                self._pause()
+            return
+        cycle = self._cycle
+        if cycle is None or cycle.response_complete:
+            return
+        cycle.body += data
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self._pause()
+        cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        prompt = self._prompt
+        if prompt is not None:
+            self._disarm()
+            prompt.arrived()
+            return
+        cycle = self._cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+
+    # Requests in turn.
+
+    def _next(self, request: RequestResponseCycle | Incoming) -> None:
+        if not self._answering:
+            self._answering = True
+            if isinstance(request, Incoming):
+                self.serving = request
+                request.begin()
+            else:
+                self._run_app(request)
+            return
+        # Read on all the same, to a bound: a client that leaves shows only where somebody reads.
+        if len(self._waiting) >= _MOST_WAITING:
+            self._pause()
+        self._waiting.append(request)
+
+    def answered(self) -> None:
+        """The answer under way is complete: the next request, if one waits."""
+        self.serving = self._running = None
+        self._answering = False
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self._flow is not None and self._flow.read_paused:
+            self._flow.resume_reading()
+        if self._waiting:
+            request = self._waiting.popleft()
+            self._answering = True
+            if isinstance(request, Incoming):
+                self.serving = request
+                # Not at once: a client that pipelines a thousand requests must not cost a thousand frames.
+                self._loop.call_soon(request.begin)
+            else:
+                self._run_app(request)
         else:
-            # Read on all the same, to a bound: a client that leaves shows only where somebody reads.
-            if len(self.pipeline) >= _MOST_WAITING:
-                self.flow.pause_reading()
-            self.pipeline.appendleft((incoming, self.app))  # type: ignore[arg-type]
+            self._idle_timer = self._loop.call_later(self._keep_alive, self._idle)
 
-    def body_read(self, data: bytes) -> None:
-        super().on_body(data)
+    def shutdown(self) -> None:
+        """The server ends: close when what is under way is answered."""
+        if not self._answering:
+            self.transport.close()
+        elif self.serving is not None:
+            self.serving.keep_alive = False
+        elif self._running is not None:
+            self._running.keep_alive = False
 
-    def message_read(self) -> None:
-        super().on_message_complete()
+    def _idle(self) -> None:
+        self._idle_timer = None
+        self.transport.close()
 
-    def prompt_waits(self, prompt: Incoming) -> None:
-        if prompt.size > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
+    def _pause(self) -> None:
+        if self._flow is not None:
+            self._flow.pause_reading()
 
-    def prompt_read(self) -> None:
-        self._disarm()
+    # Other routes, as uvicorn serves them.
 
-    # uvicorn's.
+    def _app_cycle(self, parser: httptools.HttpRequestParser, version: str) -> RequestResponseCycle:
+        transport = self.transport
+        parsed = httptools.parse_url(self._url)
+        raw_path: bytes = parsed.path or b""
+        scope: Any = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "server": get_local_addr(transport),
+            "client": get_remote_addr(transport),
+            "scheme": "https" if is_ssl(transport) else "http",
+            "root_path": "",
+            "headers": self._headers,
+            "state": self._app_state.copy(),
+            "method": parser.get_method().decode("ascii"),
+            "path": unquote(raw_path.decode("ascii")),
+            "raw_path": raw_path,
+            "query_string": parsed.query or b"",
+        }
+        assert self._flow is not None
+        return RequestResponseCycle(
+            scope=scope,
+            transport=transport,
+            flow=self._flow,
+            logger=log,
+            access_logger=log,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self._expects_continue,
+            keep_alive=version == "1.1" and parser.should_keep_alive(),
+            on_response=self.answered,
+        )
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        if type(cycle) is Incoming:
-            self.serving = cycle
-            # Not at once: a client that pipelines a thousand requests must not cost a thousand frames.
-            self.loop.call_soon(cycle.begin)
-        else:
-            super()._start_asgi_task(cycle, app)
-
-    def on_response_complete(self) -> None:
-        self.serving = None
-        super().on_response_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        if not self._refused:
-            self._refuse(RouterError(400, f"{msg.rstrip('.')}: malformed HTTP/1.1.", code="malformed_http"))
-
-    def handle_websocket_upgrade(self) -> None:
-        self._refuse(RouterError(400, "This router speaks no WebSocket.", code="malformed_http"))
+    def _run_app(self, cycle: RequestResponseCycle) -> None:
+        self._running = cycle
+        task = self._loop.create_task(cycle.run_asgi(self._app), context=contextvars.Context())
+        self.server_state.tasks.add(task)
+        task.add_done_callback(self.server_state.tasks.discard)
 
     # Refusals.
 
     def _arm(self, seconds: float, late: Callable[[], None]) -> None:
-        self._late_timer = self.loop.call_later(seconds, late)
+        self._late_timer = self._loop.call_later(seconds, late)
 
     def _disarm(self) -> None:
         if self._late_timer is not None:
@@ -206,35 +373,44 @@ class ClientConnection(HttpToolsProtocol):
         self._late_timer = None
         if not self._head_bytes:
             # A connection that never asked for anything is owed nothing.
-            if self.transport is not None:
-                self.transport.close()
+            if self._transport is not None:
+                self._transport.close()
             return
-        message = f"The request's head did not arrive within {self.limits.head_seconds:g} s."
+        message = f"The request's head did not arrive within {self._limits.head_seconds:g} s."
         self._refuse(RouterError(408, message, code="head_timeout"))
 
     def _body_late(self) -> None:
         self._late_timer = None
-        message = f"The request's body did not arrive within {self.limits.body_seconds:g} s."
+        message = f"The request's body did not arrive within {self._limits.body_seconds:g} s."
         self._refuse(RouterError(408, message, code="body_timeout"))
+
+    def _refuse_reading(self, error: RouterError) -> NoReturn:
+        """As `_refuse`, from within the parser: ends its work."""
+        self._refuse(error)
+        raise _RefusedError
 
     def _refuse(self, error: RouterError) -> None:
         """Answer without the app, and close. An answer under way on this connection is cut off instead."""
         self._refused = True
         self._in_head = False
         self._disarm()
-        if self.transport is None or self.transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
-        cycle = self.cycle
+        prompt, cycle = self._prompt, self._cycle
+        if prompt is not None and not prompt.response_complete:
+            if prompt.more_body:
+                prompt.refuse(error)
+            else:
+                # What is refused came behind this request: its answer is the last.
+                prompt.keep_alive = False
+            return
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:
-                # A pipelined request behind the one that is answered now: that answer is the last.
                 cycle.keep_alive = False
                 return
             if cycle.response_started:
-                self.transport.close()
-                return
-            if type(cycle) is Incoming:
-                cycle.refuse(error)
+                transport.close()
                 return
             # The body that the app is reading turned out malformed: the app hears that its client left.
             cycle.disconnected = True
@@ -244,8 +420,8 @@ class ClientConnection(HttpToolsProtocol):
         lines += [b"%b: %b\r\n" % pair for pair in error.head()]
         lines.append(b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body))
         lines.append(body)
-        self.transport.write(b"".join(lines))
-        self.transport.close()
+        transport.write(b"".join(lines))
+        transport.close()
 
 
 def _head_too_large(what: str) -> RouterError:
@@ -255,8 +431,4 @@ def _head_too_large(what: str) -> RouterError:
 
 
 class _RefusedError(Exception):
-    """Ends the parser's work on a request that was refused while it was read."""
-
-
-# httptools wraps it: uvicorn answers 400 for any parser error, which `_refused` makes a no-op.
-assert issubclass(httptools.HttpParserCallbackError, httptools.HttpParserError)
+    """Ends the parser's work on a request that was refused while it was read; the parser wraps it."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from plait.router.answers import merge_prompt_logprobs
-from plait.router.attempt import Attempt
+from plait.router.attempt import Attempt, AttemptOwner
 from plait.router.body import Call, fresh_tags, splice
 from plait.router.errors import RouterError
 from plait.router.headers import to_client
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
     error: RouterError | None = None
 
 
-class Exchange:
+class Exchange(AttemptOwner):
     """One request from its parsed body to its end, of which `ended` hears.
 
     Then `lease` is the last pair it had, `tries` how many, `queued` the seconds it waited.

@@ -59,7 +59,11 @@ class Health:
     async def _keep_polling(self, worker: Worker) -> None:
         while True:
             began = time.monotonic()
-            await self._poll(worker)
+            try:
+                await self._poll(worker)
+            except Exception:  # else the worker would keep its last verdict for good
+                log.exception("%s %s: its health check failed in the router", worker.side, worker.url)
+                worker.out("the router's own health check failed; its log says why")
             worker.pool.sweep()
             await asyncio.sleep(max(self._config.poll_interval - (time.monotonic() - began), 0.05))
 

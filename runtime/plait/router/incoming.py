@@ -1,7 +1,6 @@
 """One prompt on a client's connection: its head and body as they come in, its answer as it goes out.
 
-In uvicorn's protocol it takes the place of a request-response cycle. Everything happens in the callbacks of
-the loop; nothing here waits.
+Everything happens in the callbacks of the loop; nothing here waits.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -29,19 +28,22 @@ _TAKE_REFUSED = 64 << 10
 _COPY = 16 << 10
 
 
-class PromptHandler(Protocol):
-    """What becomes of the prompts of one route."""
+class PromptHandler:
+    """What becomes of the prompts of one route. (A base class: calls through protocols are not compiled.)"""
 
     max_body: int
 
     def opened(self, incoming: Incoming) -> None:
         """The head is here. Raises RouterError where the request is refused for it."""
+        raise NotImplementedError
 
     def handle(self, incoming: Incoming) -> None:
         """The whole request is here. Must not raise."""
+        raise NotImplementedError
 
     def refused(self, incoming: Incoming, error: RouterError) -> None:
         """It never came to `handle`: `error` was answered."""
+        raise NotImplementedError
 
 
 class Incoming:
@@ -53,7 +55,7 @@ class Incoming:
     `own_id` (the client gave it), `sticky` and `arrived_at` (time.perf_counter()) are its handler's.
     """
 
-    # What uvicorn's protocol looks at.
+    # What the connection looks at.
     disconnected = False
     response_started = False
     response_complete = False
@@ -93,18 +95,6 @@ class Incoming:
         self._chunked = chunked
         self._expects_continue = expects_continue
         self._parts: list[bytes] = []
-
-    # What uvicorn's protocol calls: `message_event.set()` when the connection is lost.
-
-    @property
-    def message_event(self) -> Incoming:
-        """What uvicorn wakes an app with."""
-        return self
-
-    def set(self) -> None:
-        """Something happened: if the client left, say so."""
-        if self.disconnected:
-            self.lost()
 
     # The request.
 
@@ -209,7 +199,7 @@ class Incoming:
     @property
     def write_paused(self) -> bool:
         """Whether the client takes less than it is sent."""
-        return self._connection.flow.write_paused
+        return self._connection.write_paused
 
     def abort(self) -> None:
         """Close the connection at once, whatever is still to be sent. `on_gone` is not called."""
@@ -288,7 +278,7 @@ class Incoming:
         self.on_gone = self.on_drained = None
         if not self.keep_alive:
             self._transport.close()
-        self._connection.on_response_complete()
+        self._connection.answered()
 
 
 # Statuses after which the rest of the request may be unread: the connection cannot carry another one.

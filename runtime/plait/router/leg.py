@@ -7,14 +7,14 @@ from collections.abc import Callable
 from enum import StrEnum
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from plait.router.answers import EngineError, hidden_error, stated_error
 from plait.router.config import Deadlines
 from plait.router.errors import SERVER_ERROR, RouterError
 from plait.router.pairing import Side
 from plait.router.sse import CONTENT_TYPE, EventScan
-from plait.router.upstream.connection import Fault, Headers
+from plait.router.upstream.connection import Fault, Headers, Receiver
 from plait.router.upstream.pool import Sending
 from plait.router.workers import Worker
 
@@ -97,17 +97,19 @@ class LegError(Exception):
         return cls(side, kind, said.message, said=said)
 
 
-class LegOwner(Protocol):
+class LegOwner:
     """Whoever waits for legs. Called from within the loop's callbacks: must not block."""
 
     def leg_moved(self, leg: Leg) -> None:
         """It has something to take, or has ended well."""
+        raise NotImplementedError
 
     def leg_failed(self, leg: Leg) -> None:
         """`leg.failure` is set."""
+        raise NotImplementedError
 
 
-class Leg:
+class Leg(Receiver):
     """One side of one request.
 
     `due`: loop time by which the engine has to have done what it is waited for (`inf`: it is not waited
@@ -335,7 +337,7 @@ class Leg:
         return error
 
 
-class _Nobody:
+class _Nobody(LegOwner):
     """Hears nothing."""
 
     def leg_moved(self, leg: Leg) -> None: ...

@@ -69,7 +69,7 @@ class TokenBucket:
         now = self._clock()
         level = self._level + (now - self._at) * self._per_second
         if level > self._burst:
-            level = self._burst
+            level = float(self._burst)
         self._at = now
         if level > 1.0 - _DUST:
             self._level = level - 1.0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, cast
 
 import uvicorn
 import uvloop
@@ -185,7 +187,7 @@ def server_of(
     server = Server(
         uvicorn.Config(
             app,
-            http=ClientConnection.configured(limits, prompts),
+            http=cast(Any, functools.partial(ClientConnection, limits=limits, prompts=prompts)),
             ws="none",
             lifespan="off",
             access_log=False,

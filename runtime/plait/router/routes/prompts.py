@@ -11,7 +11,7 @@ from plait.router.body import Route, fresh_id, parse
 from plait.router.errors import RouterError, bad_request
 from plait.router.exchange import Exchange, Outcome
 from plait.router.headers import to_engine
-from plait.router.incoming import Incoming
+from plait.router.incoming import Incoming, PromptHandler
 from plait.router.placement.hashing import prefix_keys
 from plait.router.placement.policy import Policy
 from plait.router.state import RouterState
@@ -26,8 +26,8 @@ _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 _JSON = re.compile(rb"application/(?:[\w.+-]+\+)?json\s*(?:;.*)?", re.IGNORECASE)
 
 
-class PromptRoute:
-    """One prompt route (incoming.PromptHandler)."""
+class PromptRoute(PromptHandler):
+    """One prompt route."""
 
     def __init__(self, route: Route, state: RouterState) -> None:
         self.max_body = state.config.max_body_bytes

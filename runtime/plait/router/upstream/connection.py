@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from typing import Protocol, cast
+from typing import cast
 
 import httptools
 
@@ -26,7 +26,7 @@ class Fault(StrEnum):
     BROKEN = "broken"  # closed or garbage after that
 
 
-class Receiver(Protocol):
+class Receiver:
     """Gets one response. After `on_end` or `on_failed` nothing is called any more.
 
     Each method may close the connection; none may block.
@@ -34,28 +34,35 @@ class Receiver(Protocol):
 
     def on_head(self, status: int, headers: Headers) -> None:
         """Status line and headers (names in lower case)."""
+        raise NotImplementedError
 
     def on_data(self, data: bytes) -> None:
         """The next bytes of the body, transfer coding removed; never empty."""
+        raise NotImplementedError
 
     def on_end(self) -> None:
         """The response is complete, the connection already back with its pool."""
+        raise NotImplementedError
 
     def on_failed(self, fault: Fault, message: str) -> None:
         """The response will not be completed; the connection is closed."""
+        raise NotImplementedError
 
 
-class Owner(Protocol):
+class Owner:
     """Hears what becomes of a connection: the pool."""
 
     def opened(self, connection: Connection) -> None:
         """It stands."""
+        raise NotImplementedError
 
     def kept(self, connection: Connection) -> None:
         """A response ended on it, and another request may follow."""
+        raise NotImplementedError
 
     def lost(self, connection: Connection) -> None:
         """It is closed."""
+        raise NotImplementedError
 
 
 class Connection:

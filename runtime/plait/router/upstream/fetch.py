@@ -6,7 +6,7 @@ import asyncio
 import functools
 from typing import NamedTuple
 
-from plait.router.upstream.connection import Fault, Headers
+from plait.router.upstream.connection import Fault, Headers, Receiver
 from plait.router.upstream.pool import Pool
 
 # A status of 64 ranks is some 100 KiB.
@@ -77,7 +77,7 @@ def request_head(method: str, target: str, authority: bytes, headers: Headers, l
     return b"".join(lines)
 
 
-class _Wait:
+class _Wait(Receiver):
     """A receiver that collects a whole response."""
 
     def __init__(self) -> None:

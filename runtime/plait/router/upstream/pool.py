@@ -13,13 +13,13 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from plait.router.engine_tls import EngineTrust
-from plait.router.upstream.connection import Connection, Fault, Receiver
+from plait.router.upstream.connection import Connection, Fault, Owner, Receiver
 
 # Engines (uvicorn) close an idle connection after 5 s: used again just then, it would fail.
 KEEP_SECONDS = 2.0
 
 
-class Pool:
+class Pool(Owner):
     """All connections to one engine. `close` ends them, under way or not.
 
     `connected` hears the seconds that each new connection took. `trust`: needed for https.
