@@ -83,6 +83,7 @@ class ClientConnection:
         self._expects_continue = False
         self._hosts = 0
         self._in_head = False
+        self._in_body = False
         self._head_bytes = 0
         self._refused = False
         self._late_timer: asyncio.TimerHandle | None = None
@@ -125,6 +126,10 @@ class ClientConnection:
             if rest:
                 self.data_received(rest)
                 return
+        except httptools.HttpParserCallbackError as error:
+            if not self._refused:
+                log.error("the router failed at a request's head or body", exc_info=error.__context__)
+                self._refuse(RouterError(500, "The router failed.", code="router_fault"))
         except httptools.HttpParserError:
             if not self._refused:
                 self._refuse(
@@ -138,7 +143,10 @@ class ClientConnection:
             elif self._late_timer is None:
                 # Most requests arrive whole, and need no timer.
                 self._arm(self._limits.head_seconds, self._head_late)
-        elif self._late_timer is None and self._prompt is not None and self._prompt.more_body:
+            return
+        # Of a body, which is no part of the next head.
+        self._head_bytes = 0
+        if self._in_body and self._late_timer is None:
             self._arm(self._limits.body_seconds, self._body_late)
 
     def eof_received(self) -> None:
@@ -198,7 +206,7 @@ class ClientConnection:
         headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head_bytes = False, 0
+        self._in_head, self._in_body, self._head_bytes = False, True, 0
         self._disarm()
         parser = self._parser
         assert parser is not None
@@ -253,9 +261,10 @@ class ClientConnection:
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
+        self._in_body = False
+        self._disarm()
         prompt = self._prompt
         if prompt is not None:
-            self._disarm()
             prompt.arrived()
             return
         cycle = self._cycle
@@ -381,6 +390,10 @@ class ClientConnection:
 
     def _body_late(self) -> None:
         self._late_timer = None
+        if self._cycle is not None and self._cycle.response_complete:
+            # It was answered before its body was there.
+            self.transport.close()
+            return
         message = f"The request's body did not arrive within {self._limits.body_seconds:g} s."
         self._refuse(RouterError(408, message, code="body_timeout"))
 

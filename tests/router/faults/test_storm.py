@@ -200,8 +200,8 @@ async def test_ten_thousand_faults_leave_nothing(it: Bench) -> None:
     assert grown < GROWTH, f"{grown / 2**20:.1f} MiB more after {FAULTS} faults"
     _blame(it, before, after, acted)
     await it.nothing_left()
-    # Health checks keep a connection to each engine, or do not: that is no leak.
-    assert it.router.descriptors() <= descriptors + len(it.engines)
+    # A kept connection or two to each engine is no leak (`nothing_left`).
+    assert it.router.descriptors() <= descriptors + 2 * len(it.engines)
 
 
 def _blame(it: Bench, before: Scrape, after: Scrape, acted: Counter[tuple[str, str]]) -> None:

@@ -43,20 +43,23 @@ async def fetch(
     Raises FetchError, and TimeoutError after `seconds`.
     """
     head = request_head(method, target, pool.authority, headers, len(body))
-    for fresh in (False, True):
-        wait = _Wait()
-        async with asyncio.timeout(seconds):
-            sending = pool.send(head, body, wait, fresh=fresh)
-            try:
-                return await wait.answer
-            except FetchError as error:
-                if error.fault is Fault.STALE and not fresh:
-                    continue
-                raise
-            finally:
-                if not wait.over:
-                    sending.withdraw()
-    raise AssertionError("unreachable")
+    try:
+        return await _once(pool, head, body, seconds, fresh=False)
+    except FetchError as error:
+        if error.fault is not Fault.STALE:
+            raise
+    return await _once(pool, head, body, seconds, fresh=True)
+
+
+async def _once(pool: Pool, head: bytes, body: bytes, seconds: float, *, fresh: bool) -> Answer:
+    wait = _Wait()
+    async with asyncio.timeout(seconds):
+        sending = pool.send(head, body, wait, fresh=fresh)
+        try:
+            return await wait.answer
+        finally:
+            if not wait.over:
+                sending.withdraw()
 
 
 @functools.lru_cache(maxsize=64)
