@@ -68,9 +68,7 @@ class ClientConnection:
         self._loop = _loop or asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._flow: FlowControl | None = None
-        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        # As uvicorn sets its own: what comes behind a request whose answer closes the connection is let be.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parser: httptools.HttpRequestParser | None = _parser(self)
         # The last request that came, and those that wait for their turn before it.
         self._cycle: RequestResponseCycle | None = None
         self._prompt: Incoming | None = None
@@ -84,6 +82,7 @@ class ClientConnection:
         self._hosts = 0
         self._in_head = False
         self._in_body = False
+        self._upgrade = False
         self._head_bytes = 0
         self._refused = False
         self._late_timer: asyncio.TimerHandle | None = None
@@ -121,11 +120,8 @@ class ClientConnection:
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Nothing is switched: the request is served as it is, and what follows it is the next one.
-            rest = data[upgrade.args[0] :]
-            if rest:
-                self.data_received(rest)
-                return
+            self._stay(data[upgrade.args[0] :])
+            return
         except httptools.HttpParserCallbackError as error:
             if not self._refused:
                 log.error("the router failed at a request's head or body", exc_info=error.__context__)
@@ -219,6 +215,13 @@ class ClientConnection:
             self._refuse_reading(
                 RouterError(400, f"HTTP/{version} is not served: use HTTP/1.1.", code="malformed_http")
             )
+        if parser.should_upgrade():
+            if parser.get_method() == b"CONNECT":
+                self._refuse_reading(
+                    RouterError(400, "This router is no proxy: CONNECT is not served.", code="malformed_http")
+                )
+            self._upgrade = True
+            return
         hosts = self._hosts
         if hosts != 1 and (hosts or version == "1.1"):
             self._refuse_reading(
@@ -261,6 +264,8 @@ class ClientConnection:
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
+        if self._upgrade:
+            return
         self._in_body = False
         self._disarm()
         prompt = self._prompt
@@ -271,6 +276,22 @@ class ClientConnection:
         if cycle is not None and not cycle.response_complete:
             cycle.more_body = False
             cycle.message_event.set()
+
+    def _stay(self, rest: bytes) -> None:
+        """The client offers another protocol. Read its request again, without that: the parser takes what
+        follows such a head for the other protocol, also where it is the body. (Java's client offers h2c.)
+        """
+        assert self._parser is not None
+        method, version = self._parser.get_method(), self._parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b\r\n" % (method, self._url, version)]
+        for name, value in self._headers:
+            if name == b"connection" and b"close" in value.lower():
+                lines.append(b"connection: close\r\n")
+            elif name not in (b"connection", b"upgrade", b"http2-settings"):
+                lines.append(b"%b: %b\r\n" % (name, value))
+        self._upgrade = False
+        self._parser = _parser(self)
+        self.data_received(b"".join((*lines, b"\r\n", rest)))
 
     # Requests in turn.
 
@@ -435,6 +456,13 @@ class ClientConnection:
         lines.append(body)
         transport.write(b"".join(lines))
         transport.close()
+
+
+def _parser(connection: ClientConnection) -> httptools.HttpRequestParser:
+    made = httptools.HttpRequestParser(connection)
+    # As uvicorn sets its own: what comes behind a request whose answer closes the connection is let be.
+    made.set_dangerous_leniencies(lenient_data_after_close=True)
+    return made
 
 
 def _head_too_large(what: str) -> RouterError:
