@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import secrets
 import signal
 import socket
 import sys
@@ -22,10 +23,16 @@ _START_WITHIN = 60.0
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that nobody listens on now, nor will: below those that the system hands out by itself.
+
+    Otherwise a connection that somebody opens meanwhile may have it.
+    """
+    first, last = 12_000, 32_000
+    while True:
+        port = first + secrets.randbelow(last - first)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 class RouterProcess:
