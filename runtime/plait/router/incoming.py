@@ -117,10 +117,11 @@ class Incoming:
             self.refuse(self._refusal)
             return
         try:
+            # First of all, for it names the request and knows whether its client may ask at all.
+            self._handler.opened(self)
             for name, value in self.headers:
                 if name == b"content-length" and value.isdigit() and int(value) > self._handler.max_body:
                     raise self._too_large()
-            self._handler.opened(self)
         except RouterError as error:
             if error.status in _CLOSE_AFTER:
                 self.refuse(error)
