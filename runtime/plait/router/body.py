@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
@@ -28,6 +28,11 @@ class Route(StrEnum):
     GENERATE = "/generate"
 
 
+Buffer: TypeAlias = bytes | memoryview
+# Up to here, copying is cheaper than a piece more to send.
+_SHORT = 16 << 10
+
+
 class Call(NamedTuple):
     """A checked request. `batch` is the number of prompts in a list, None for a single prompt.
 
@@ -43,6 +48,12 @@ class Call(NamedTuple):
     samples: int = 1
     priority: int = 0
     fields: Mapping[str, Any] = MappingProxyType({})
+
+    def light(self) -> Call:
+        """Without the parsed fields of a long prompt, which are as long as itself; traces' are kept."""
+        if len(self.body) <= _SHORT:
+            return self
+        return self._replace(fields={name: self.fields.get(name) for name in ("model", "stream")})
 
     @property
     def legs(self) -> int:
@@ -128,8 +139,11 @@ def parse(raw: bytes, route: Route, *, max_batch: int, max_samples: int = MAX_SA
     )
 
 
-def splice(call: Call, tags: Tags, *, bootstrap_host: str, bootstrap_port: int) -> bytes:
-    """`call.body` with the pairing fields added; scalars for a single prompt, lists for a batch."""
+def splice(call: Call, tags: Tags, *, bootstrap_host: str, bootstrap_port: int) -> list[Buffer]:
+    """`call.body` with the pairing fields added, in pieces; scalars for a single prompt, lists for a batch.
+
+    The client's bytes are not copied: a long prompt is sent twice from where it was read.
+    """
     single = call.batch is None
     added = orjson.dumps(
         {
@@ -139,10 +153,14 @@ def splice(call: Call, tags: Tags, *, bootstrap_host: str, bootstrap_port: int) 
             "rid": tags.rids[0] if single else tags.rids,
         }
     )
-    # `parse` has seen an object, so the last byte that is not white space is its closing brace.
-    head = call.body.rstrip(b" \t\r\n")[:-1].rstrip(b" \t\r\n")
-    comma = b"" if head.lstrip(b" \t\r\n") == b"{" else b","
-    return head + comma + added[1:]
+    # `parse` has seen an object, so its last brace closes it.
+    body = call.body
+    end = body.rindex(b"}")
+    empty = end < _SHORT and body[:end].strip(b" \t\r\n") == b"{"
+    tail = added[1:] if empty else b"," + added[1:]
+    if end < _SHORT:
+        return [body[:end] + tail]
+    return [memoryview(body)[:end], tail]
 
 
 def _kind(value: object) -> str:

@@ -351,7 +351,7 @@ class ClientConnection:
 
     def _app_cycle(self, parser: httptools.HttpRequestParser, version: str) -> RequestResponseCycle:
         transport = self.transport
-        parsed = httptools.parse_url(self._url)
+        parsed: Any = httptools.parse_url(self._url)  # its stub says bytes where None may be
         raw_path: bytes = parsed.path or b""
         scope: Any = {
             "type": "http",

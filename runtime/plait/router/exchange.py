@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from plait.router.answers import merge_prompt_logprobs
 from plait.router.attempt import Attempt, AttemptOwner
-from plait.router.body import Call, fresh_tags, splice
+from plait.router.body import Buffer, Call, fresh_tags, splice
 from plait.router.errors import RouterError
 from plait.router.headers import to_client
 from plait.router.incoming import Incoming
@@ -72,7 +72,7 @@ class Exchange(AttemptOwner):
         ended: Callable[[Exchange, Outcome], None],
         trace: RequestTrace | None = None,
     ) -> None:
-        self.call = call
+        self.call = call.light()
         self.client = client
         self._headers = headers
         self._keys = keys
@@ -212,7 +212,7 @@ class Exchange(AttemptOwner):
             body = splice(
                 call, tags, bootstrap_host=target.bootstrap_host, bootstrap_port=target.bootstrap_port
             )
-            rest = b"content-length: %d\r\n\r\n" % len(body)
+            rest = b"content-length: %d\r\n\r\n" % sum(map(len, body))
             legs = (
                 Leg(prefill, tags.rids, attempt, deadlines, limit, clock, relay=False, work=work),
                 Leg(decode, tags.rids, attempt, deadlines, limit, clock, relay=True),
@@ -221,7 +221,9 @@ class Exchange(AttemptOwner):
             attempt.decodes.append(legs[1])
             for leg in legs:
                 own = self._headers if self._trace is None else self._traced(leg)
-                leg.start(b"".join((line, leg.worker.host_line, own, rest)), body, fresh=self._fresh)
+                head = b"".join((line, leg.worker.host_line, own, rest))
+                pieces: list[Buffer] = [head + body[0]] if len(body) == 1 else [head, *body]
+                leg.start(pieces, fresh=self._fresh)
         state.metrics.prefix(matched=lease.matched, pages=lease.pages)
 
     def _traced(self, leg: Leg) -> bytes:

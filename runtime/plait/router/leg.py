@@ -14,7 +14,7 @@ from plait.router.config import Deadlines
 from plait.router.errors import SERVER_ERROR, RouterError
 from plait.router.pairing import Side
 from plait.router.sse import CONTENT_TYPE, EventScan
-from plait.router.upstream.connection import Fault, Headers, Receiver
+from plait.router.upstream.connection import Buffer, Fault, Headers, Receiver
 from plait.router.upstream.pool import Sending
 from plait.router.workers import Worker
 
@@ -168,12 +168,15 @@ class Leg(Receiver):
         """Whether its engine may still be at work on it."""
         return self.sending is not None
 
-    def start(self, head: bytes, body: bytes, *, fresh: bool = False) -> None:
-        """Send. The worker, which counts it already, does so until it ends or is closed."""
+    def start(self, pieces: list[Buffer], *, fresh: bool = False) -> None:
+        """Send a request, head and body.
+
+        The worker, which counts it already, does so until it ends or is closed.
+        """
         self.started_at = self._time()
         self.due = self.started_at + self._deadlines.first_byte
         self.waits_for = "the first byte of its answer"
-        self.sending = self.worker.pool.send(head, body, self, fresh=fresh)
+        self.sending = self.worker.pool.send(pieces, self, fresh=fresh)
 
     def close(self) -> None:
         """Close its connection, which an engine takes as "client gone". Nothing is called any more."""

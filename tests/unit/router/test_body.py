@@ -26,7 +26,7 @@ def refusal(body: Any, route: Route = Route.CHAT) -> RouterError:
 
 
 def spliced(call: Call, tags: Tags) -> bytes:
-    return splice(call, tags, bootstrap_host="10.0.0.1", bootstrap_port=8998)
+    return b"".join(splice(call, tags, bootstrap_host="10.0.0.1", bootstrap_port=8998))
 
 
 # --- what is refused ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ the engine then finds equal tokens is certain; how many is an estimate.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 from xxhash import xxh3_64_intdigest
@@ -27,6 +27,9 @@ _ROOT = 8
 _CACHE_FIELDS = ("lora_path", "extra_key", "cache_salt")
 _MASK = (1 << 64) - 1
 _PROMPT_FIELDS = {Route.COMPLETIONS: ("prompt",), Route.GENERATE: ("text", "input_ids")}
+
+
+Buffer: TypeAlias = bytes | memoryview
 
 
 class PrefixKeys(NamedTuple):
@@ -88,24 +91,33 @@ def _chat(fields: Mapping[str, Any], seed: int) -> PrefixKeys | None:
     messages = fields.get("messages")
     if not isinstance(messages, list) or not messages:
         return None
-    asked = len(messages)
-    for number, message in enumerate(messages, 1):
-        if isinstance(message, dict) and message.get("role") == "user":
-            asked = number
-            break
-    tools = fields.get("tools")
+    parts: list[bytes] = []
+    anchored = 0  # parts through the user's first message
     try:
-        # Without the closing bracket: a longer conversation then extends the shorter one's bytes.
-        data = orjson.dumps(messages[:asked] if asked < len(messages) else messages)[:-1]
-        if tools:
-            data = orjson.dumps(tools) + data
-        anchor_end = len(data)
-        if asked < len(messages):
-            # Told in two parts, so that the anchor's end is known without writing anything twice.
-            data = b"".join((data, b",", memoryview(orjson.dumps(messages[asked:]))[1:-1]))
+        if tools := fields.get("tools"):
+            parts.append(orjson.dumps(tools))
+        for message in messages:
+            parts += _message(message)
+            if not anchored and isinstance(message, dict) and message.get("role") == "user":
+                anchored = len(parts)
     except TypeError:  # nested deeper than orjson writes
         return None
-    return _chain(data.__getitem__, len(data), PAGE_BYTES, anchor_end, seed)
+    # A longer conversation's bytes extend the shorter one's.
+    data = b"".join(parts)
+    anchor_end = sum(map(len, parts[:anchored])) if anchored else len(data)
+    return _chain(memoryview(data).__getitem__, len(data), PAGE_BYTES, anchor_end, seed)
+
+
+def _message(message: object) -> tuple[bytes, ...]:
+    """A message as bytes that no other message begins with. Most are a role and a text: those are not
+    written as JSON, which would cost more than all the hashing.
+    """
+    if isinstance(message, dict) and len(message) == 2:
+        role, content = message.get("role"), message.get("content")
+        if isinstance(role, str) and isinstance(content, str):
+            text = content.encode("utf-8", "surrogatepass")
+            return (b"\x1e%b %d " % (role.encode("utf-8", "surrogatepass"), len(text)), text)
+    return (b"\x1f", orjson.dumps(message))
 
 
 def _prompt(prompt: object, seed: int) -> PrefixKeys | None:
@@ -115,7 +127,7 @@ def _prompt(prompt: object, seed: int) -> PrefixKeys | None:
         return None
     if isinstance(prompt, str):
         data = prompt.encode("utf-8", "surrogatepass")
-        return _halves(data.__getitem__, len(data), PAGE_BYTES, seed)
+        return _halves(memoryview(data).__getitem__, len(data), PAGE_BYTES, seed)
     if isinstance(prompt, list):
         ids = prompt
         try:
@@ -126,7 +138,7 @@ def _prompt(prompt: object, seed: int) -> PrefixKeys | None:
     return None
 
 
-def _halves(piece: Callable[[slice], bytes], size: int, page: int, seed: int) -> PrefixKeys:
+def _halves(piece: Callable[[slice], Buffer], size: int, page: int, seed: int) -> PrefixKeys:
     """Keys of a prompt that does not say where its parts begin."""
     pages = size // page
     anchor_end = page << (pages.bit_length() - 1) if pages else size
@@ -135,7 +147,7 @@ def _halves(piece: Callable[[slice], bytes], size: int, page: int, seed: int) ->
     return keys._replace(half=half if half <= _FINE else _FINE + -(-(half - _FINE) // _COARSE))
 
 
-def _chain(piece: Callable[[slice], bytes], size: int, page: int, anchor_end: int, seed: int) -> PrefixKeys:
+def _chain(piece: Callable[[slice], Buffer], size: int, page: int, anchor_end: int, seed: int) -> PrefixKeys:
     """Keys of a prompt of `size` units, `page` of them a page, of which `piece` gives the bytes of a slice.
 
     Each block's hash is seeded by the one before, so that it stands for the whole prefix.

@@ -77,6 +77,7 @@ class PromptRoute(PromptHandler):
         state = self._state
         incoming.arrived_at = time.perf_counter()
         trace = None
+        body, incoming.body = incoming.body, b""
         try:
             if state.tracer.on:
                 trace = state.tracer.request(incoming.headers, start=time.monotonic())
@@ -86,12 +87,12 @@ class PromptRoute(PromptHandler):
                 drop=() if trace is None else TRACE_HEADERS,
             )
             call = parse(
-                incoming.body,
+                body,
                 self._route,
                 max_batch=state.config.max_batch,
                 max_samples=state.config.max_samples,
             )
-            keys = prefix_keys(call.fields, self._route, body=incoming.body) if self._hashes else None
+            keys = prefix_keys(call.fields, self._route, body=body) if self._hashes else None
             state.retries.earn()
             exchange = Exchange(
                 call,

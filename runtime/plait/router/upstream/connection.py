@@ -16,6 +16,7 @@ import httptools
 MAX_HEAD_BYTES = 64 << 10
 
 Headers = list[tuple[bytes, bytes]]
+Buffer = bytes | memoryview
 
 
 class Fault(StrEnum):
@@ -92,19 +93,18 @@ class Connection:
         """Whether a request may be sent on it now, as far as this side knows."""
         return self.transport is not None and self._receiver is None and not self.transport.is_closing()
 
-    def request(self, head: bytes, body: bytes, receiver: Receiver) -> None:
-        """Send a request (`head` ends with the empty line); `receiver` gets the response."""
+    def request(self, pieces: list[Buffer], receiver: Receiver) -> None:
+        """Send a request, head and body in `pieces`; `receiver` gets the response."""
         assert self._receiver is None, "one request at a time"
         assert self.transport is not None
         self._receiver = receiver
         self._headers = []
         self._head_bytes = self._status = 0
         self._headers_done = self._informational = self._complete = self._excess = self._framed = False
-        # One segment where the body is small; a large one is not copied.
-        if len(body) <= 8 << 10:
-            self.transport.write(head + body)
+        if len(pieces) == 1:
+            self.transport.write(pieces[0])
         else:
-            self.transport.writelines((head, body))
+            self.transport.writelines(pieces)
 
     def close(self) -> None:
         """Close; the receiver, if one waits, hears nothing any more."""

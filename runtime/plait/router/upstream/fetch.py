@@ -44,17 +44,17 @@ async def fetch(
     """
     head = request_head(method, target, pool.authority, headers, len(body))
     try:
-        return await _once(pool, head, body, seconds, fresh=False)
+        return await _once(pool, head + body, seconds, fresh=False)
     except FetchError as error:
         if error.fault is not Fault.STALE:
             raise
-    return await _once(pool, head, body, seconds, fresh=True)
+    return await _once(pool, head + body, seconds, fresh=True)
 
 
-async def _once(pool: Pool, head: bytes, body: bytes, seconds: float, *, fresh: bool) -> Answer:
+async def _once(pool: Pool, request: bytes, seconds: float, *, fresh: bool) -> Answer:
     wait = _Wait()
     async with asyncio.timeout(seconds):
-        sending = pool.send(head, body, wait, fresh=fresh)
+        sending = pool.send([request], wait, fresh=fresh)
         try:
             return await wait.answer
         finally:

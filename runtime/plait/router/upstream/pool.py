@@ -13,7 +13,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from plait.router.engine_tls import EngineTrust
-from plait.router.upstream.connection import Connection, Fault, Owner, Receiver
+from plait.router.upstream.connection import Buffer, Connection, Fault, Owner, Receiver
 
 # Engines (uvicorn) close an idle connection after 5 s: used again just then, it would fail.
 KEEP_SECONDS = 2.0
@@ -51,17 +51,17 @@ class Pool(Owner):
         """Open connections, idle ones included."""
         return len(self._open)
 
-    def send(self, head: bytes, body: bytes, receiver: Receiver, *, fresh: bool = False) -> Sending:
+    def send(self, pieces: list[Buffer], receiver: Receiver, *, fresh: bool = False) -> Sending:
         """Send one request; `receiver` gets the response or the failure, at the earliest in the next turn.
 
         `fresh`: on a new connection. The result withdraws it.
         """
         connection = None if fresh else self._take()
         if connection is not None:
-            connection.request(head, body, receiver)
+            connection.request(pieces, receiver)
             return Sending(connection, None)
         sending = Sending(None, None)
-        task = self._loop.create_task(self._connect(sending, head, body, receiver))
+        task = self._loop.create_task(self._connect(sending, pieces, receiver))
         sending.task = task
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
@@ -102,7 +102,7 @@ class Pool(Owner):
             connection.close()
         return None
 
-    async def _connect(self, sending: Sending, head: bytes, body: bytes, receiver: Receiver) -> None:
+    async def _connect(self, sending: Sending, pieces: list[Buffer], receiver: Receiver) -> None:
         began = self._loop.time()
         tls = None if self._trust is None else self._trust.context
         try:
@@ -117,7 +117,7 @@ class Pool(Owner):
             self._connected(self._loop.time() - began)
             sending.connection, sending.task = connection, None
             if connection.usable:
-                connection.request(head, body, receiver)
+                connection.request(pieces, receiver)
             else:
                 receiver.on_failed(Fault.BROKEN, "closed the connection at once")
 
