@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
-import secrets
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -18,21 +16,9 @@ from pathlib import Path
 import psutil
 from tests.router.harness.client import ask
 from tests.router.harness.exposition import Scrape
+from tests.router.harness.ports import free_port
 
 _START_WITHIN = 60.0
-
-
-def free_port() -> int:
-    """A port that nobody listens on now, nor will: below those that the system hands out by itself.
-
-    Otherwise a connection that somebody opens meanwhile may have it.
-    """
-    first, last = 12_000, 32_000
-    while True:
-        port = first + secrets.randbelow(last - first)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
 
 
 class RouterProcess:

@@ -8,6 +8,7 @@ import itertools
 import socket
 import time
 
+from tests.router.harness.ports import free_port
 from tests.router.mocks import answers, faults
 from tests.router.mocks.book import DIED, Book
 from tests.router.mocks.connection import Connection, Exchange
@@ -51,7 +52,7 @@ class MockEngine:
         self.malformed: list[str] = []  # what no HTTP parser takes, sent by the router
         self.unexpected: list[str] = []  # routes that a router has no business with
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self._port = free_port()  # kept through its lives, so nobody else may take it meanwhile
         self._clog = contextlib.ExitStack()
 
     @property
@@ -68,7 +69,6 @@ class MockEngine:
         self._server = await loop.create_server(
             lambda: Connection(self), "127.0.0.1", self._port, backlog=4096, reuse_address=True
         )
-        self._port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def stop(self) -> None:
