@@ -57,6 +57,9 @@ class Merging:
             if sample in self._complete:
                 continue
             data, done, said = leg.take(), leg.done, leg.said
+            if done and not leg.streamed:
+                leg.fail_broken("A sample was answered whole, and others as streams.")
+                break
             try:
                 for payload in payloads(data):
                     found.append(self._merge.feed(sample, payload))

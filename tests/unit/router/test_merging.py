@@ -17,6 +17,7 @@ class FakeLeg:
 
     def __init__(self) -> None:
         self.done = False
+        self.streamed = False
         self.answer = b""
         self.said: EngineError | None = None
         self.broken: list[str] = []
@@ -24,6 +25,7 @@ class FakeLeg:
 
     def put(self, *events: bytes, done: bool = False, said: EngineError | None = None) -> None:
         """What came since the last look."""
+        self.streamed = True
         self._data += b"".join(b"data: %b\n\n" % event for event in events)
         self.done, self.said = done, said
 
@@ -127,6 +129,16 @@ def test_event_that_cannot_be_merged_breaks_its_leg(payload: bytes) -> None:
     it.events(legs)
     assert "cannot be merged" in legs[1].broken[0]
     assert not legs[0].broken
+
+
+def test_whole_answer_among_streams_is_no_sample_left_out() -> None:
+    it, legs = merging()
+    legs[0].put(event("a"), done=True)
+    legs[1].answer, legs[1].done = whole("b"), True
+    it.events(legs)
+    assert not it.ended
+    assert not legs[0].broken
+    assert len(legs[1].broken) == 1
 
 
 # --- whole answers -----------------------------------------------------------------------------------------
