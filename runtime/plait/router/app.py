@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 import plait
@@ -75,12 +75,20 @@ def _http_error(request: Request, error: HTTPException) -> Response:
         told = RouterError(404, message, code="unknown_route")
     elif error.status_code == 405:
         told = RouterError(405, f"{method} {path}: wrong method.", code="wrong_method")
-        # Starlette names the methods of the first route of this path; there may be several.
-        found = [r for r in request.app.routes if isinstance(r, Route) and r.path_regex.match(path)]
-        headers["allow"] = ", ".join(sorted({m for route in found for m in route.methods or ()}))
+        headers = {"allow": ", ".join(_methods(request.app, path))}
     else:
         told = RouterError(error.status_code, str(error.detail))
     return _answer(told, headers=headers)
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """What `path` may be asked with, by all its routes: Starlette names those of the first one only."""
+    return sorted(
+        method.upper()
+        for template, operations in app.openapi()["paths"].items()
+        if re.fullmatch(re.sub(r"{[^}]+}", ".+", template), path)
+        for method in operations
+    )
 
 
 async def _on_router_error(_: Request, error: Exception) -> Response:

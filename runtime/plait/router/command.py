@@ -128,6 +128,8 @@ def router(
     worker_limit: Annotated[int, _limit("Requests under way on one worker, per process; more wait.")] = 1024,
     queue_limit: Annotated[int, _limit("Requests that wait, per process; more get 429.")] = 1024,
     retries: Annotated[int, _limit("Further tries of a request, each on another pair.")] = 2,
+    breaker_failures: Annotated[int, _limit("Failures in a row that open a worker's circuit breaker.")] = 3,
+    breaker_wait: Annotated[float, _limit("Seconds that it stays open at first; doubled, up to 60.")] = 5.0,
     max_body_mib: Annotated[int, _limit("Largest request, in MiB.")] = 32,
     connect_timeout: Annotated[float, _seconds("To open a connection to an engine.")] = 2.0,
     first_byte_timeout: Annotated[
@@ -196,6 +198,8 @@ def router(
             worker_limit=worker_limit,
             queue_limit=queue_limit,
             retries=retries,
+            breaker_failures=breaker_failures,
+            breaker_wait=breaker_wait,
             max_body_bytes=max_body_mib << 20,
             poll_interval=poll_interval,
             deadlines=Deadlines(

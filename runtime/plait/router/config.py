@@ -98,7 +98,8 @@ class RouterConfig:
     a row take it out of rotation (a refused or broken connection does so at once). `status_cache` is how
     old, in seconds, a status may be that the router API shows without asking the engine again.
     `worker_limit`: legs under way on one worker, per process; more wait, `queue_limit` at most. `retries`:
-    further tries of one request, each on another pair. `bound`: how much more than the mean load a worker may
+    further tries of one request, each on another pair. `breaker_failures` in a row open a worker's circuit
+    breaker, for `breaker_wait` seconds at first. `bound`: how much more than the mean load a worker may
     have and still be chosen for its cache. `sticky_header`: requests with equal values stay together.
     """
 
@@ -129,6 +130,8 @@ class RouterConfig:
     worker_limit: int = 1024
     queue_limit: int = 1024
     retries: int = 2
+    breaker_failures: int = 3
+    breaker_wait: float = 5.0
     max_body_bytes: int = 32 << 20
     max_answer_bytes: int = 256 << 20
     max_head_bytes: int = 64 << 10
@@ -169,6 +172,8 @@ class RouterConfig:
             raise ConfigError(
                 "bound", self.bound, "give a factor of at least 1: 1.25 lets a worker have 25 % more"
             )
+        if not 0 < self.breaker_wait <= 60:
+            raise ConfigError("breaker_wait", self.breaker_wait, "give seconds above 0, at most 60")
         if self.poll_interval <= 0:
             raise ConfigError("poll_interval", self.poll_interval, "give seconds above 0")
 
@@ -234,6 +239,7 @@ _AT_LEAST_ONE = (
     "max_samples",
     "poll_misses",
     "worker_limit",
+    "breaker_failures",
 )
 
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from plait.router.breaker import BreakerRules
 from plait.router.config import RouterConfig
 from plait.router.discovery.target import Target, Targets
 from plait.router.engine_tls import EngineTrust
@@ -68,6 +69,7 @@ class Registry:
         self._config = config
         self._connected = connected
         self._trust = trust
+        self._rules = BreakerRules(failures=config.breaker_failures, wait=config.breaker_wait)
         self._policy = Policy(config.policy)
         self._decode_policy = Policy(config.decode_policy)
         self._picks = 0
@@ -148,7 +150,12 @@ class Registry:
             trust=self._trust,
         )
         worker = Worker(
-            target, pool, limit=self._config.worker_limit, freed=self._freed, changed=self.line.kick
+            target,
+            pool,
+            limit=self._config.worker_limit,
+            freed=self._freed,
+            changed=self.line.kick,
+            rules=self._rules,
         )
         worker.withdrawn = target.url in self._withdrawn
         self._workers[target.url] = worker
@@ -204,12 +211,12 @@ class Registry:
         if chosen is None:
             return None
         prefill, decode, work = chosen.prefill, chosen.decode, chosen.work
+        if keys is not None:
+            self.memory.note(keys, prefill.id, computed=chosen.computed)
         self._picks += 1
         prefill.last_picked = decode.last_picked = self._picks
         prefill.enter(legs, work * legs)
         decode.enter(legs)
-        if keys is not None:
-            self.memory.note(keys, prefill.id, computed=chosen.computed)
         return Lease(
             prefill,
             decode,

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-from plait.telemetry.metrics import ALL_METRICS, Kind, Metric
+from plait.telemetry.metrics import ALL_METRICS, ROUTER_METRICS, Kind, Metric
 
 # Metric name, label values, numbers: a count's one; a timing's buckets (the last is +Inf's) and sum.
 Row: TypeAlias = tuple[str, tuple[str, ...], list[float]]
@@ -98,7 +98,8 @@ def added(several: Iterable[Iterable[Row]]) -> list[Row]:
 
 def families(rows: Iterable[Row]) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
     """What the client library writes."""
-    by_name: dict[str, list[Row]] = {}
+    # Those that count nothing yet are named all the same.
+    by_name: dict[str, list[Row]] = {m.name: [] for m in ROUTER_METRICS if m.kind is not Kind.GAUGE}
     for row in rows:
         by_name.setdefault(row[0], []).append(row)
     for name, found in sorted(by_name.items()):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from plait.contract.status import STATUS_VERSION, EngineStatus
-from plait.router.breaker import Breaker
+from plait.router.breaker import Breaker, BreakerRules
 from plait.router.discovery.target import Target
 from plait.router.pairing import Candidate, Side
 from plait.router.placement.views import View
@@ -35,12 +35,13 @@ class Worker(View):
         limit: int,
         freed: Callable[[], None],
         changed: Callable[[], None],
+        rules: BreakerRules | None = None,
     ) -> None:
         super().__init__(next(_ids), target.url, limit=limit)
         self.target = target
         self.pool = pool
         self.host_line = b"host: %b\r\n" % pool.authority
-        self.breaker = Breaker()
+        self.breaker = Breaker(rules)
         self.status: EngineStatus | None = None
         self.trouble = _NOT_ASKED
         self.reachable = False

@@ -15,6 +15,9 @@ import httptools
 # An engine's response head is some hundred bytes; garbage and endless heads end here.
 MAX_HEAD_BYTES = 64 << 10
 
+# Later than this after a request, an engine that closes a kept connection has seen the request.
+_STALE_SECONDS = 0.5
+
 Headers = list[tuple[bytes, bytes]]
 Buffer = bytes | memoryview
 
@@ -23,7 +26,7 @@ class Fault(StrEnum):
     """How a connection failed."""
 
     REFUSED = "refused"  # no connection came about: nothing was sent
-    STALE = "stale"  # a kept connection was closed by the engine before any byte of the answer
+    STALE = "stale"  # a kept connection was closed just as it was used, before any byte of the answer
     BROKEN = "broken"  # closed or garbage after that
 
 
@@ -52,6 +55,10 @@ class Receiver:
 
 class Owner:
     """Hears what becomes of a connection: the pool."""
+
+    def now(self) -> float:
+        """The loop's time."""
+        raise NotImplementedError
 
     def opened(self, connection: Connection) -> None:
         """It stands."""
@@ -83,6 +90,7 @@ class Connection:
         self._body: list[bytes] = []
         self._head_bytes = 0
         self._status = 0
+        self._sent_at = 0.0
         self._headers_done = self._informational = self._complete = self._excess = False
         self._framed = self._keep = False
 
@@ -100,6 +108,7 @@ class Connection:
         self._receiver = receiver
         self._headers = []
         self._head_bytes = self._status = 0
+        self._sent_at = self._owner.now()
         self._headers_done = self._informational = self._complete = self._excess = self._framed = False
         if len(pieces) == 1:
             self.transport.write(pieces[0])
@@ -184,7 +193,7 @@ class Connection:
         self._receiver = None
         if self._headers_done and not self._framed and exc is None:
             receiver.on_end()
-        elif self.served and not self._head_bytes:
+        elif self.served and not self._head_bytes and self._owner.now() - self._sent_at < _STALE_SECONDS:
             receiver.on_failed(Fault.STALE, "closed a kept connection")
         else:
             receiver.on_failed(Fault.BROKEN, _how(exc))

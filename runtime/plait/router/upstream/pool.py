@@ -126,6 +126,9 @@ class Pool(Owner):
 
     # What its connections tell it (connection.Owner).
 
+    def now(self) -> float:
+        return self._loop.time()
+
     def opened(self, connection: Connection) -> None:
         self._open.add(connection)
 
@@ -154,4 +157,5 @@ class Sending:
         if self.connection is not None:
             self.connection.close()
         elif self.task is not None:
-            self.task.cancel()
+            task, self.task = self.task, None  # it holds this, too
+            task.cancel()
