@@ -30,6 +30,13 @@ class Bound(NamedTuple):
         return self.value is not None and self.value <= self.most
 
 
+class Cost(NamedTuple):
+    """CPU of another router in microseconds for each request or chunk; `ratio`: Plait's over it."""
+
+    cpu_us: float
+    ratio: float
+
+
 _BOUNDS = {
     "cpu_request_ratio": 0.5,
     "cpu_chunk_ratio": 0.5,
@@ -57,6 +64,15 @@ def ratio(rounds: Rounds, phase: str, *, above: str = PLAIT, below: str = SGLANG
     """CPU of `above` over CPU of `below`, medians over the rounds; None where one was not measured."""
     costs = [of(rounds, name, phase, "cpu_us") for name in (above, below)]
     return median(costs[0]) / median(costs[1]) if all(costs) else None
+
+
+def against(rounds: Rounds, costs: Mapping[str, float]) -> dict[str, Cost]:
+    """By phase, what another router costs, and Plait's median over it."""
+    found = {}
+    for phase, cost in costs.items():
+        if ours := of(rounds, PLAIT, phase, "cpu_us"):
+            found[phase] = Cost(cost, median(ours) / cost)
+    return found
 
 
 def headline(rounds: Rounds, memory: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:

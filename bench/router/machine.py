@@ -58,7 +58,6 @@ def describe() -> dict[str, str]:
         "cpu": cpu,
         "cores": str(os.cpu_count()),
         "kernel": platform.release(),
-        "python": platform.python_version(),
         "go": _said("go", "version"),
         "load_average_before": " ".join(f"{x:.1f}" for x in os.getloadavg()),
     }

@@ -85,6 +85,14 @@ def speed(
     return figures
 
 
+def costs(router: Running, lengths: Lengths, errors: Errors) -> dict[str, float]:
+    """CPU alone, in microseconds for each request or chunk, once, by phase."""
+    found = {f"requests {name}": _requests(router, size, lengths, errors) for name, size in BODIES.items()}
+    found["chunks"] = _chunks(router, lengths, errors)
+    found["chunks paced"] = _paced_chunks(router, lengths, errors)
+    return {phase: figures["cpu_us"] for phase, figures in found.items()}
+
+
 def memory(router: Running, lengths: Lengths, errors: Errors) -> dict[str, float]:
     """MiB of a fresh router's largest process, before and after many short streams."""
     _streams_in_all(router, max(100, lengths.streams // 10), errors)

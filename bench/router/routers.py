@@ -20,7 +20,10 @@ from bench.router.mocks import Mocks
 from bench.router.processes import Tree, free_ports, running
 from bench.router.tools import HERE, WORK, LoadError, python
 
+SGLANG_LOG_LEVEL = "info"
+"""sglang-router's own, which its users run."""
 KEY = "plait-bench-key-0123456789"
+_THIS = Path(sys.executable)
 _START_SECONDS = 60.0
 # Both are told to look after their engines as often as a dead one has to be noticed (2 s).
 _HEALTH_SECONDS = 2
@@ -45,17 +48,18 @@ class Router(Protocol):
 
 
 class Plait:
-    """`plait router`, in so many processes."""
+    """`plait router` as `python` has it installed, in so many processes."""
 
-    def __init__(self, *, processes: int = 1) -> None:
+    def __init__(self, *, python: Path = _THIS, processes: int = 1) -> None:
         self.name = "plait" if processes == 1 else f"plait x{processes}"
+        self._python = python
         self._processes = processes
 
     def command(self, mocks: Mocks, *, port: int, admin_port: int) -> list[str]:
         """Its command line, with the options that this version of it has (see `features`)."""
-        command = [_plait(), "router", "--port", str(port), "--admin-port", str(admin_port)]
+        command = [_plait(self._python), "router", "--port", str(port), "--admin-port", str(admin_port)]
         command += ["--log-level", "warning"]
-        has = features()
+        has = features(self._python)
         if has["workers_file"]:
             command += ["--workers-file", str(_workers_file(mocks))]
         else:
@@ -77,13 +81,13 @@ class SglangRouter:
     found for model"; sglang#23573, #25184). The other mode shows what cache_aware does when it works.
     """
 
-    def __init__(self, *, pairs: bool = True, log_level: str = "warn") -> None:
+    def __init__(self, *, pairs: bool = True, log_level: str = SGLANG_LOG_LEVEL) -> None:
         self.name = "sglang-router" if pairs else "sglang-router, no PD"
         self._pairs = pairs
         self._log_level = log_level
 
     def command(self, mocks: Mocks, *, port: int, admin_port: int) -> list[str]:
-        """Its command line. At its default log level, info, it writes two lines for each request."""
+        """Its command line. At its own log level it writes two lines for each request."""
         command = [str(python()), "-m", "sglang_router.launch_router"]
         command += ["--host", "127.0.0.1", "--port", str(port), "--policy", "cache_aware", "--api-key", KEY]
         command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(admin_port)]
@@ -130,10 +134,10 @@ def started(router: Router, mocks: Mocks, *, core: int) -> Iterator[Running]:
 
 
 @functools.cache
-def features() -> dict[str, bool]:
-    """Which options this version of `plait router` has. What is False is off in the measurement."""
+def features(python: Path = _THIS) -> dict[str, bool]:
+    """Which options `plait router` has as `python` runs it. What is False is off in the measurement."""
     done = subprocess.run(
-        [_plait(), "router", "--help"],
+        [_plait(python), "router", "--help"],
         env={**os.environ, "COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"},
         capture_output=True,
         text=True,
@@ -187,8 +191,8 @@ def _ask(router: Running, *, key: str) -> int:
         return 0
 
 
-def _plait() -> str:
-    return str(Path(sys.executable).with_name("plait"))
+def _plait(python: Path) -> str:
+    return str(python.with_name("plait"))
 
 
 def _keys_file() -> Path:

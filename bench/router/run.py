@@ -13,15 +13,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.router import figures, machine, phases, table, tools
+from bench.router import figures, interpreters, lean, machine, phases, table, tools
 from bench.router.figures import SGLANG
+from bench.router.interpreters import Interpreter
+from bench.router.lean import Lean
 from bench.router.mocks import mock_engines
 from bench.router.phases import Errors
 from bench.router.prefix import trace
-from bench.router.routers import Baseline, Plait, Router, SglangRouter, features, started
+from bench.router.routers import (
+    SGLANG_LOG_LEVEL,
+    Baseline,
+    Plait,
+    Router,
+    SglangRouter,
+    features,
+    started,
+)
 from rich.console import Console
 
 _ENGINES_A_SIDE = 2
+_QUIET = "warn"
 
 
 def main() -> int:
@@ -32,8 +43,10 @@ def main() -> int:
         cores = machine.split_cores()
         machine.allow_files()
         with tools.alone():
-            tools.build()
-            report = _measure(options, cores, console)
+            base = interpreters.best()
+            tools.build(base)
+            plait = lean.build(base)
+            report = _measure(options, base, plait, cores, console)
     except (machine.MachineError, tools.LoadError) as error:
         console.print(f"bench-router: {error}", style="red", highlight=False, markup=False)
         return 2
@@ -50,19 +63,22 @@ def main() -> int:
     return 1 if report["errors"] or (options.check and missed) else 0
 
 
-def _measure(options: argparse.Namespace, cores: machine.Cores, console: Console) -> dict[str, Any]:
+def _measure(
+    options: argparse.Namespace, base: Interpreter, plait: Lean, cores: machine.Cores, console: Console
+) -> dict[str, Any]:
     lengths = phases.QUICK if options.quick else phases.FULL
     errors = Errors()
     about = machine.describe()
-    one, four = Plait(), Plait(processes=4)
+    one, four = Plait(python=plait.python), Plait(python=plait.python, processes=4)
     sglang, baseline = SglangRouter(log_level=options.sglang_log_level), Baseline()
-    has = features()
+    has = features(plait.python)
     for name, there in has.items():
         if not there:
             option = name.replace("_", "-")
             console.print(f"plait router has no --{option}: measured without it", style="yellow")
     rounds: list[dict[str, Any]] = []
     memory: dict[str, dict[str, float]] = {}
+    quiet: dict[str, float] = {}
     with mock_engines(core=cores.load, prefill=_ENGINES_A_SIDE, decode=_ENGINES_A_SIDE) as mocks:
         for number in range(lengths.rounds):
             turn: list[Router] = [one, sglang]
@@ -80,6 +96,10 @@ def _measure(options: argparse.Namespace, cores: machine.Cores, console: Console
                         running, mocks, lengths, errors, requests_only=router is four
                     )
             rounds.append(found)
+        if options.sglang_log_level == SGLANG_LOG_LEVEL:
+            console.print(f"once with fewer logs: {sglang.name}", highlight=False)
+            with started(SglangRouter(log_level=_QUIET), mocks, core=cores.router) as running:
+                quiet = phases.costs(running, lengths, errors)
         # Not the baseline: httpx needs minutes for so many streams.
         for router in (one,) if options.quick else (one, sglang):
             console.print(f"{lengths.streams} streams: {router.name}", highlight=False)
@@ -96,7 +116,10 @@ def _measure(options: argparse.Namespace, cores: machine.Cores, console: Console
     )
     about["load_average_after"] = machine.describe()["load_average_before"]
     headline = figures.headline(rounds, memory)
-    table.show(console, rounds, memory, placed, headline)
+    fewer_logs = figures.against(rounds, quiet)
+    table.show(console, rounds, memory, placed, headline, fewer_logs)
+    if not plait.compiled:
+        console.print("plait router ran uncompiled: an image runs it compiled", style="yellow")
     return {
         **{name: None if value is None else round(value, 3) for name, value in headline.items()},
         "prefix_kept": figures.prefix_verdict(placed),
@@ -106,6 +129,11 @@ def _measure(options: argparse.Namespace, cores: machine.Cores, console: Console
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": machine.commit(tools.ROOT),
         "machine": about,
+        "python": {name: value for name, value in base._asdict().items() if name != "path"},
+        "compiled": plait.compiled > 0,
+        "compiled_modules": plait.compiled,
+        "sglang_log_level": options.sglang_log_level,
+        f"sglang_at_{_QUIET}": {phase: each._asdict() for phase, each in fewer_logs.items()},
         "versions": tools.versions(),
         "plait_features": has,
         "note": "CPU: user and system time of all processes of the router. Ratios: medians over the rounds.",
@@ -122,8 +150,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="where the JSON goes (full: docs/figures/router.json)")
     parser.add_argument(
         "--sglang-log-level",
-        default="warn",
-        help="its default, info, writes two lines for each request, which costs it a quarter more CPU",
+        default=SGLANG_LOG_LEVEL,
+        help=f"its own default writes two lines for each request; its CPU at {_QUIET} is told beside",
     )
     return parser.parse_args()
 

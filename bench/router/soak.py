@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench.router import machine, tools
+from bench.router import interpreters, lean, machine, tools
 from bench.router.mocks import Mocks, mock_engines
-from bench.router.routers import KEY, Plait, Running, SglangRouter, started
+from bench.router.routers import KEY, Plait, Router, Running, SglangRouter, started
 from rich.console import Console
 
 _PACE = 10  # tokens/s of a stream
@@ -58,12 +58,15 @@ def main() -> int:
     """Soak; 0: nothing wrong, 1: something was, 2: the machine cannot."""
     options = _options()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
-    router = SglangRouter() if options.router == "sglang-router" else Plait(processes=options.processes)
     try:
         cores = machine.split_cores()
         machine.allow_files()
         with tools.alone():
-            tools.build()
+            base = interpreters.best()
+            tools.build(base)
+            router: Router = SglangRouter()
+            if options.router == "plait":
+                router = Plait(python=lean.build(base).python, processes=options.processes)
             with (
                 mock_engines(core=cores.load, prefill=2, decode=2) as mocks,
                 started(router, mocks, core=cores.router) as running,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
-from bench.router.figures import Rounds, bounds, of, prefix_verdict
+from bench.router.figures import Cost, Rounds, bounds, of, prefix_verdict
 from bench.router.prefix import Placement
 from rich.console import Console
 from rich.table import Table
@@ -17,8 +17,12 @@ def show(
     memory: Mapping[str, Mapping[str, float]],
     trace: Mapping[str, Mapping[str, Placement]],
     figures: Mapping[str, float | None],
+    fewer_logs: Mapping[str, Cost],
 ) -> None:
-    """Print three tables: the routers, placement, and the bounds."""
+    """Print three tables: the routers, placement, and the bounds.
+
+    `fewer_logs`: what sglang-router costs at a log level that its users have to ask for.
+    """
     names = list(dict.fromkeys(name for each in rounds for name in each))
     table = Table("medians over the rounds", *names, title="One core for the router")
     rows = [
@@ -37,6 +41,9 @@ def show(
         table.add_row(title, *(form.format(median(values)) if values else "" for values in cells))
     growth = (memory.get(name) for name in names)
     table.add_row("growth over many streams", *(f"{g['growth']:.1f} MiB" if g else "" for g in growth))
+    if fewer_logs:
+        parts = (f"{phase} {cost.cpu_us:.1f} µs ({cost.ratio:.2f})" for phase, cost in fewer_logs.items())
+        table.caption = f"sglang-router, once, at log level warn (Plait's CPU over it): {', '.join(parts)}"
     console.print(table)
     columns = ("hit", "owner", "load", "of 64 prompts", "prompts", "queued")
     placed = Table("prefix trace", "router", *columns, title="Placement by prefix")

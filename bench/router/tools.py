@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.router.interpreters import Interpreter
 from bench.router.machine import MachineError
 
 HERE = Path(__file__).parent
@@ -42,27 +43,43 @@ def alone() -> Iterator[None]:
         yield
 
 
-def build() -> None:
-    """Build the Go programs, and the virtual environment of the other routers. Raises MachineError."""
+def build(base: Interpreter) -> None:
+    """Build the Go programs, and the virtual environment of the other routers on `base`. MachineError."""
     for log in WORK.glob("*.log"):
         log.unlink()
     if shutil.which("go") is None:
         raise MachineError("go is not on PATH: install Go 1.26 or later, which builds mocks and generator")
-    _do(["go", "build", "-o", f"{WORK / 'bin'}/", "./cmd/..."], cwd=HERE / "go")
-    wanted = _REQUIREMENTS.read_text(encoding="utf-8")
+    do(["go", "build", "-o", f"{WORK / 'bin'}/", "./cmd/..."], cwd=HERE / "go")
+    wanted = "\n".join([base.path, base.version, _REQUIREMENTS.read_text(encoding="utf-8")])
     stamp = _VENV / "requirements.txt"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
         return
-    # uv as tools/setup.sh finds it, else pip.
-    uv = shutil.which("uv") or shutil.which(ROOT / ".plait/tools/bin/uv")
-    if uv is not None:
-        _do([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(_VENV)])
-        install = [uv, "pip", "install", "--quiet", "--python", str(python())]
-    else:
-        _do([sys.executable, "-m", "venv", "--clear", str(_VENV)])
-        install = [str(python()), "-m", "pip", "install", "--quiet"]
-    _do([*install, "--no-deps", "-r", str(_REQUIREMENTS)])
+    environment(_VENV, base, "--no-deps", "-r", str(_REQUIREMENTS))
     stamp.write_text(wanted, encoding="utf-8")
+
+
+def environment(folder: Path, base: Interpreter, *packages: str) -> None:
+    """Make a virtual environment afresh, with what `packages` tell the installer. MachineError."""
+    uv = _uv()
+    if uv is not None:
+        do([uv, "venv", "--quiet", "--clear", "--python", base.path, str(folder)])
+    else:
+        do([base.path, "-m", "venv", "--clear", str(folder)])
+    do([*installer(folder / "bin" / "python"), *packages])
+
+
+def installer(python: Path) -> list[str]:
+    """The command that installs packages for `python`."""
+    uv = _uv()
+    if uv is not None:
+        # Bytecode now, as an image has it: the first start of a router would write it.
+        return [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
+    return [str(python), "-m", "pip", "install", "--quiet"]
+
+
+def _uv() -> str | None:
+    """As tools/setup.sh finds it; None: pip will do."""
+    return shutil.which("uv") or shutil.which(ROOT / ".plait/tools/bin/uv")
 
 
 def python() -> Path:
@@ -97,7 +114,8 @@ def load(kind: str, address: str, *, key: str, pids: Sequence[int] = (), **flags
     return figures
 
 
-def _do(command: Sequence[str], *, cwd: Path = ROOT) -> None:
+def do(command: Sequence[str], *, cwd: Path = ROOT) -> None:
+    """Run to its end. Raises MachineError with the end of what it said where it fails."""
     try:
         subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True, timeout=600)
     except subprocess.CalledProcessError as error:

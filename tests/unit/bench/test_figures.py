@@ -78,6 +78,12 @@ def test_placement_must_be_as_good_in_both(owner: float, load: float, kept: bool
     }
 
 
+def test_another_cost_is_compared_with_the_median() -> None:
+    rounds = [{PLAIT: _pass(cpu)} for cpu in (10, 12, 900)]
+    found = figures.against(rounds, {"chunks": 24.0, "a phase that plait had not": 1.0})
+    assert found == {"chunks": (24.0, 0.5)}
+
+
 def test_the_report_replaces_the_last_one_whole(tmp_path: Path) -> None:
     path = tmp_path / "figures" / "router.json"
     figures.write(path, {"a": 1})

@@ -38,6 +38,18 @@ def test_one_process_is_not_asked_for() -> None:
     assert "--processes" not in Plait().command(_MOCKS, port=1, admin_port=2)
 
 
+def test_another_interpreter_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    has = routers.features()
+    monkeypatch.setattr(routers, "features", lambda python: has)
+    command = Plait(python=Path("/opt/lean/bin/python")).command(_MOCKS, port=1, admin_port=2)
+    assert command[:2] == ["/opt/lean/bin/plait", "router"]
+
+
+def test_sglang_router_logs_as_its_users_have_it() -> None:
+    command = SglangRouter().command(_MOCKS, port=1, admin_port=2)
+    assert command[command.index("--log-level") + 1] == "info"
+
+
 def test_sglang_router_pairs_or_not() -> None:
     pairs = SglangRouter().command(_MOCKS, port=1, admin_port=2)
     assert pairs[pairs.index("--prefill") :][:3] == ["--prefill", "http://127.0.0.1:7001", "8998"]

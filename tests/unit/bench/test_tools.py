@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.router import tools
+from bench.router.machine import MachineError
 from bench.router.tools import LoadError
 
 _WAITER = """
@@ -45,6 +46,11 @@ def test_requirements_are_names_and_versions_only() -> None:
     lines = (tools.HERE / "requirements.txt").read_text().split()
     assert lines == sorted(lines, key=lambda line: line.split("==")[0])
     assert all(line.count("==") == 1 and "/" not in line for line in lines)
+
+
+def test_a_step_that_fails_says_why() -> None:
+    with pytest.raises(MachineError, match=r"sh -c .* failed: no room"):
+        tools.do(["sh", "-c", "echo no room >&2; exit 3"])
 
 
 def test_a_generator_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
