@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help setup demo test test-unit test-full bench-router soak-router lint types layers clean
+.PHONY: help setup demo test test-unit test-full test-router-compiled bench-router soak-router lint types layers clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test       setup, then unit tests and engine tests        (PYTEST_ARGS=... passes flags)'
 	@echo 'make test-unit  setup, then unit tests alone'
 	@echo 'make test-full  setup, then the whole matrix of engine tests too'
+	@echo 'make test-router-compiled  the conformance suite and the fault table on a router compiled as in an image'
 	@echo 'make bench-router  the router beside sglang-router, 8 minutes, on two quiet cores  (BENCH_ARGS=--quick: 1)'
 	@echo 'make soak-router   1,000 streams for 5 minutes'
 	@echo 'make lint       ruff: rules and format'
@@ -42,6 +43,10 @@ test-unit: $(STAMP)
 
 test-full: $(STAMP)
 	@$(PYTEST) tests/unit tests/engine -m 'not gpu' $(PYTEST_ARGS)
+
+# In two steps, so that a build that fails is not taken for a router of the checkout.
+test-router-compiled: $(STAMP)
+	@python=$$($(BIN)/python -m bench.router.lean) && ROUTER_PYTHON=$$python $(PYTEST) tests/router $(PYTEST_ARGS)
 
 bench-router: $(STAMP)
 	@$(BIN)/python -m bench.router.run $(BENCH_ARGS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.router.conformance.engine import Engine
+from tests.router.harness.command import router_command
 
 _START_S = 60.0
 _END_S = 20.0
@@ -44,7 +44,7 @@ def running(folder: Path, prefill: Engine, decode: Engine, *options: str) -> Ite
     """
     port, admin_port = free_port(), free_port()
     command = [
-        *(sys.executable, "-m", "plait.cli", "router", "--log-level", "debug"),
+        *(*router_command(), "--log-level", "debug"),
         *("--prefill", f"{prefill.url},8998", "--decode", decode.url),
         *("--port", str(port), "--admin-port", str(admin_port)),
         *options,

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import psutil
 from tests.router.harness.client import ask
+from tests.router.harness.command import router_command
 from tests.router.harness.exposition import Scrape
 from tests.router.harness.ports import free_port
 
@@ -109,10 +109,7 @@ async def router_process(
         log = Path(folder) / "log"
         with log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "plait.cli",
-                "router",
+                *router_command(),
                 *targets,
                 "--port",
                 str(port),
