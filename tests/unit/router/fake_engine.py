@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tests.unit.router.stub_engine import engine_status
 
 from plait.router.discovery.target import Target
-from plait.router.upstream.connection import Receiver
+from plait.router.upstream.connection import Buffer, Receiver
 from plait.router.upstream.pool import Sending
 from plait.router.workers import Worker
 
@@ -36,8 +36,7 @@ class FakeConnection:
 class Sent(NamedTuple):
     """One request."""
 
-    head: bytes
-    body: bytes
+    request: bytes
     receiver: Receiver
     fresh: bool
     connection: FakeConnection
@@ -50,9 +49,9 @@ class FakePool:
         self.authority = authority
         self.sent: list[Sent] = []
 
-    def send(self, head: bytes, body: bytes, receiver: Receiver, *, fresh: bool = False) -> Sending:
+    def send(self, pieces: list[Buffer], receiver: Receiver, *, fresh: bool = False) -> Sending:
         connection: Any = FakeConnection()
-        self.sent.append(Sent(head, body, receiver, fresh, connection))
+        self.sent.append(Sent(b"".join(pieces), receiver, fresh, connection))
         return Sending(connection, None)
 
     def drop_idle(self) -> None:

@@ -53,7 +53,7 @@ class Try:
                     work=work,
                 )
                 side.append(leg)
-                leg.start(b"", b"")
+                leg.start([b""])
 
     def send(self, leg: Leg) -> None:
         """In the place of `Aborts`."""

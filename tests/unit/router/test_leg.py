@@ -55,7 +55,7 @@ class Line:
             relay=side is Side.DECODE,
         )
         self.worker.enter(len(rids))
-        self.leg.start(b"HEAD", b"BODY")
+        self.leg.start([b"HEAD", b"BODY"])
 
     @property
     def sent(self) -> Sent:
@@ -89,7 +89,7 @@ async def line() -> Line:
 
 
 async def test_request_is_sent_and_waited_for(line: Line) -> None:
-    assert (line.sent.head, line.sent.body, line.sent.fresh) == (b"HEAD", b"BODY", False)
+    assert (line.sent.request, line.sent.fresh) == (b"HEADBODY", False)
     assert line.sent.receiver is line.leg
     assert line.leg.open
     assert line.leg.due == pytest.approx(line.loop.time() + 10.0, abs=0.5)
@@ -99,7 +99,7 @@ async def test_request_is_sent_and_waited_for(line: Line) -> None:
 async def test_fresh_is_passed_on() -> None:
     line = Line()
     leg = Leg(line.worker, ("r",), line.owner, brief(), 1, line.loop.time, relay=True)
-    leg.start(b"", b"", fresh=True)
+    leg.start([b""], fresh=True)
     assert line.pool.sent[1].fresh
 
 
@@ -131,7 +131,7 @@ async def test_work_is_taken_off_the_load(line: Line) -> None:
     leg = Leg(line.worker, ("a",), line.owner, brief(), 1, line.loop.time, relay=True, work=2.5)
     line.worker.enter(1, 2.5)
     assert line.worker.load == 3.5
-    leg.start(b"", b"")
+    leg.start([b""])
     leg.close()
     assert line.worker.load == 1
 

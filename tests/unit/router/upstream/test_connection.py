@@ -45,6 +45,10 @@ class Transport:
 class Owner:
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
 
     def opened(self, _: Connection) -> None:
         self.told.append("opened")
@@ -105,7 +109,7 @@ class Line:
     def ask(self, *pieces: bytes, close_at: str = "") -> Receiver:
         """One request, and what the engine sends for it."""
         receiver = Receiver(self, close_at=close_at)
-        self.connection.request(b"GET / HTTP/1.1\r\n\r\n", b"", receiver)
+        self.connection.request([b"GET / HTTP/1.1\r\n\r\n"], receiver)
         for piece in pieces:
             if not self.transport.aborted:
                 self.connection.data_received(piece)
@@ -151,7 +155,7 @@ def test_small_request_is_one_write_and_a_large_one_is_whole() -> None:
     line = Line()
     for body in (b"x" * 100, b"y" * 100_000):
         line.transport.sent = b""
-        line.connection.request(b"POST / HTTP/1.1\r\n\r\n", body, Receiver())
+        line.connection.request([b"POST / HTTP/1.1\r\n\r\n", body], Receiver())
         assert line.transport.sent == b"POST / HTTP/1.1\r\n\r\n" + body
         line.connection.data_received(WHOLE)
 
@@ -247,6 +251,16 @@ def test_lost_before_any_byte_of_a_later_answer_is_stale() -> None:
     line = Line()
     line.ask(WHOLE)
     got = line.ask(b"H")
+    line.lose()
+    assert got.fault is Fault.BROKEN
+
+
+def test_lost_long_after_the_request_is_no_stale_connection() -> None:
+    """The engine had the request, and gave it up."""
+    line = Line()
+    line.ask(WHOLE)
+    got = line.ask()
+    line.owner.time += 1.0
     line.lose()
     assert got.fault is Fault.BROKEN
 

@@ -47,7 +47,7 @@ class Answer:
 
 def sent(pool: Pool, *, fresh: bool = False) -> tuple[Answer, Sending]:
     answer = Answer()
-    return answer, pool.send(GET, b"", answer, fresh=fresh)
+    return answer, pool.send([GET], answer, fresh=fresh)
 
 
 async def ask(pool: Pool, *, fresh: bool = False) -> Answer:
@@ -241,7 +241,7 @@ async def test_large_request_to_a_slow_engine_arrives_whole(caplog: pytest.LogCa
 
     async with raw_server(script) as server, pool_of(server) as pool:
         answer = Answer()
-        pool.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body), body, answer)
+        pool.send([b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body), body], answer)
         await until(lambda: bool(server.lines))
         await asyncio.sleep(0.05)
         go_on.set()
