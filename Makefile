@@ -16,7 +16,7 @@ BENCH_ARGS ?=
 help:
 	@echo 'make setup      .venv with the pinned versions; does nothing when up to date'
 	@echo 'make demo       setup, then a tiny model, a stack, one streamed chat, and the figures'
-	@echo 'make test       setup, then unit tests and engine tests        (PYTEST_ARGS=... passes flags)'
+	@echo 'make test       setup, then unit, router and engine tests      (PYTEST_ARGS=... passes flags)'
 	@echo 'make test-unit  setup, then unit tests alone'
 	@echo 'make test-full  setup, then the whole matrix of engine tests too'
 	@echo 'make test-router-compiled  the conformance suite and the fault table on a router compiled as in an image'
@@ -36,13 +36,13 @@ demo: $(STAMP)
 	@$(BIN)/plait demo
 
 test: $(STAMP)
-	@$(PYTEST) tests/unit tests/engine -m 'not full and not gpu' $(PYTEST_ARGS)
+	@$(PYTEST) tests/unit tests/router tests/engine -m 'not full and not gpu' $(PYTEST_ARGS)
 
 test-unit: $(STAMP)
 	@$(PYTEST) tests/unit -m 'not full and not gpu' $(PYTEST_ARGS)
 
 test-full: $(STAMP)
-	@$(PYTEST) tests/unit tests/engine -m 'not gpu' $(PYTEST_ARGS)
+	@$(PYTEST) tests/unit tests/router tests/engine -m 'not gpu' $(PYTEST_ARGS)
 
 # In two steps, so that a build that fails is not taken for a router of the checkout.
 test-router-compiled: $(STAMP)

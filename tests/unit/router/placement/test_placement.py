@@ -132,7 +132,7 @@ def test_processes_that_share_nothing_keep_most_conversations() -> None:
 
 
 def test_quiet_processes_that_share_nothing_keep_nearly_all() -> None:
-    """Where the kinds' homes fall is chance (0.83 to 0.95 in one run, whatever the hash): so the mean of some."""
+    """Where the kinds' homes fall is chance (0.83 to 0.95 in a run, whatever the hash): the mean of some."""
     kept = [
         run(Policy.PREFIX_AWARE, Route.CHAT, processes=3, at_once=6, seed=seed).kept for seed in range(3, 9)
     ]
