@@ -372,12 +372,15 @@ async def test_what_a_dead_process_had_cached_is_forgotten(bench: Bench, how: st
         lease = bench.pick(keys=keys)
         assert bool(lease.matched) is matched
         lease.give_back()
+    size, old = len(bench.registry.memory), bench[P1].id
     if how == "restarted":
         bench.tell(P1, started_at=2.0)
     else:
         bench.list(D1)
         bench.alive(P1, D1)
     assert bench.pick(keys=keys).matched == 0
+    assert bench.registry.memory.matched(keys, old) == 0
+    assert len(bench.registry.memory) == size, "hashes of the dead age away by themselves"
 
 
 async def test_sticky_value_stays_with_its_pair(bench: Bench) -> None:

@@ -249,6 +249,25 @@ async def test_stale_connection_is_no_failure_of_the_engine(lab: Lab, side: str,
     assert count(router, names.RETRIES, side, "stale") == 1
 
 
+async def test_try_after_a_stale_connection_has_a_fresh_one(lab: Lab) -> None:
+    """Not the next of the kept ones, which an engine that restarted has all forgotten."""
+    router = await lab.router(retries=0, **NO_POLLS)
+    await asyncio.gather(*(router.post(CHAT_PATH, CHAT) for _ in range(4)))
+    await router.until_idle()
+    known = set(router.decode.peers)
+    assert len(known) > 1
+
+    async def forgetful(engine: StubEngine, request: web.Request, seen: Seen) -> web.StreamResponse:
+        assert request.transport is not None
+        if request.transport.get_extra_info("peername") in known:
+            return await reset(engine, request, seen)
+        return await answer(engine, request, seen)
+
+    router.decode.behave = forgetful
+    assert (await router.post(CHAT_PATH, CHAT))[0] == 200
+    assert failures(router, router.decode, "stale") == 1
+
+
 async def test_fresh_connection_that_breaks_is_a_failure(lab: Lab) -> None:
     router = await lab.router(**NO_POLLS)
     assert (await router.post(CHAT_PATH, CHAT))[0] == 200
