@@ -14,6 +14,7 @@ from tests.unit.router.asking import CHAT, CHAT_PATH, count, error_of, outcomes
 from tests.unit.router.conftest import Lab, RunningRouter, brief
 from tests.unit.router.stub_engine import Seen, StubEngine, answer, status, wait_for_ever
 
+from plait.router.exchange import Exchange
 from plait.telemetry import metrics as names
 
 
@@ -138,6 +139,25 @@ async def test_client_that_leaves_frees_its_place(lab: Lab) -> None:
     assert (await staying)[0] == 200
     assert len(line.router.decode.seen) == 2
     await line.router.until_idle()
+
+
+async def test_client_that_leaves_just_as_its_turn_comes_gives_its_place_back(lab: Lab) -> None:
+    line = await busy(lab)
+    await line.join()
+    state = line.router.state
+    [waiting] = [e for e in state.lifecycle._running if isinstance(e, Exchange) and e._place is not None]
+    workers = list(state.workers.workers)
+    for worker in workers:
+        worker.limit = 2
+    state.workers.line.kick()
+    waiting.client.lost()
+    await asyncio.sleep(0.02)
+    assert sorted(w.in_flight for w in workers) == [0, 1], "prefill has done its part for the first"
+    assert len(line.router.decode.seen) == 1
+    line.gate.open()
+    assert (await line.tasks[0])[0] == 200
+    line.tasks[1].cancel()
+    await asyncio.gather(line.tasks[1], return_exceptions=True)
 
 
 async def test_higher_priority_goes_first_and_engines_get_it_too(lab: Lab) -> None:
