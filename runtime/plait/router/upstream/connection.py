@@ -153,7 +153,7 @@ class Connection:
             self._fail(Fault.BROKEN, "switched protocols")
             return
         except httptools.HttpParserError as error:
-            if self._receiver is not receiver:
+            if not self._serves(receiver):
                 return
             if not self._complete:
                 self._fail(Fault.BROKEN, f"answered with what is not HTTP ({type(error).__name__})")
@@ -163,17 +163,25 @@ class Connection:
         if not self._headers_done and self._head_bytes > MAX_HEAD_BYTES:
             self._fail(Fault.BROKEN, f"sent a response head of over {MAX_HEAD_BYTES} bytes")
             return
-        if self._receiver is not receiver:
+        if not self._serves(receiver):
             return
         body = self._body
         if body:
             piece = body[0] if len(body) == 1 else b"".join(body)
             body.clear()
             receiver.on_data(piece)
-            if self._receiver is not receiver:
+            if not self._serves(receiver):
                 return
         if self._complete:
             self._end(receiver)
+
+    def _serves(self, receiver: Receiver) -> bool:
+        """Whether `receiver` still waits, which each of its callbacks may have changed.
+
+        Compared here and not in place: types narrow by such a comparison, and compiled code then reads the
+        attribute as what it can no longer be, though a callback has emptied it meanwhile.
+        """
+        return self._receiver is receiver
 
     def eof_received(self) -> None:
         """No more comes: `connection_lost` follows at once."""
