@@ -11,7 +11,8 @@ from setuptools import setup
 
 ROUTER = Path("runtime/plait/router")
 # What a request, a chunk or a placement runs through. Not: modules with classes that inherit from classes of
-# other packages (uvicorn's protocol, asyncio's), which gain nothing.
+# other packages (uvicorn's protocol, asyncio's), which gain nothing. Below a compiled class, a class must be
+# compiled too.
 HOT = (
     "answers.py",
     "attempt.py",
@@ -33,6 +34,7 @@ HOT = (
     "placement/rendezvous.py",
     "placement/shares.py",
     "placement/views.py",
+    "queue.py",
     "randomness.py",
     "rates.py",
     "registry.py",
