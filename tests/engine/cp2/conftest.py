@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 from harness import engines
 from harness.engines import Engine, Stack
+from harness.router import Router, router
 from harness.suite import Groups
 
 CHUNK = 192
@@ -73,3 +74,11 @@ def cp2(started: Cp2) -> Cp2:
     started.fault.unlink(missing_ok=True)
     started.fresh()
     return started
+
+
+@pytest.fixture(scope="package")
+def own(started: Cp2, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    """A router before the shared group that has an admin port, and does not end with the stack."""
+    folder = tmp_path_factory.mktemp("own")
+    with router("own", prefill=started.shared, decode=started.decode, folder=folder) as running:
+        yield running

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import random
 import secrets
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from harness.engines import Engine
+from harness.held import Held
 
 Prompt = list[int]
 TOP = 5
@@ -48,60 +48,24 @@ def ask_pair(
     `together`: all are in prefill's queue before its first batch is formed, and all have arrived at decode
     before it begins, so that both engines form the same batches whatever the timing.
     """
-    sides = [_Held(engine) for engine in (prefill, decode)] if together else []
-    for side in sides:
-        side.begin()
-    try:
-        with ThreadPoolExecutor(2 * len(prompts)) as pool:
-            rooms = [secrets.randbits(62) for _ in prompts]
-            legs = []
-            for index, (ids, room) in enumerate(zip(prompts, rooms, strict=True)):
-                body = _body(ids, new=new, rid=f"{index:03d}-{room:x}")
-                body |= {
-                    "bootstrap_host": "127.0.0.1",
-                    "bootstrap_port": prefill.bootstrap_port,
-                    "bootstrap_room": room,
-                }
-                legs.append(tuple(pool.submit(_post, engine, body) for engine in (prefill, decode)))
-            for side in sides:
-                side.release_at(len(prompts))
-            return [
-                Pair(decode=second.result(), prefill=first.result(), room=room)
-                for (first, second), room in zip(legs, rooms, strict=True)
-            ]
-    finally:
+    with ThreadPoolExecutor(2 * len(prompts)) as pool, contextlib.ExitStack() as stack:
+        sides = [stack.enter_context(Held(engine)) for engine in (prefill, decode)] if together else []
+        rooms = [secrets.randbits(62) for _ in prompts]
+        legs = []
+        for index, (ids, room) in enumerate(zip(prompts, rooms, strict=True)):
+            body = _body(ids, new=new, rid=f"{index:03d}-{room:x}")
+            body |= {
+                "bootstrap_host": "127.0.0.1",
+                "bootstrap_port": prefill.bootstrap_port,
+                "bootstrap_room": room,
+            }
+            legs.append(tuple(pool.submit(_post, engine, body) for engine in (prefill, decode)))
         for side in sides:
-            side.end()
-
-
-class _Held:
-    """An engine that begins nothing new while its file `hold` is there (PLAIT_DEBUG_CHECKS)."""
-
-    def __init__(self, engine: Engine) -> None:
-        assert engine.state is not None
-        self._name = engine.name
-        self._hold, self._told = engine.state / "hold", engine.state / "held.json"
-
-    def begin(self) -> None:
-        self._told.unlink(missing_ok=True)
-        self._hold.touch()
-
-    def release_at(self, count: int) -> None:
-        """Go on once `count` requests wait."""
-        deadline = time.time() + 120
-        while self._waiting() != count:
-            assert time.time() < deadline, f"{count} requests did not reach {self._name} in 120 s"
-            time.sleep(0.05)
-        self.end()
-
-    def end(self) -> None:
-        self._hold.unlink(missing_ok=True)
-
-    def _waiting(self) -> int:
-        try:
-            return int(json.loads(self._told.read_text()))
-        except (OSError, ValueError):
-            return 0
+            side.release_at(len(prompts))
+        return [
+            Pair(decode=second.result(), prefill=first.result(), room=room)
+            for (first, second), room in zip(legs, rooms, strict=True)
+        ]
 
 
 def ask(engine: Engine, ids: Prompt, *, new: int = 8) -> Answer:
