@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import psutil
 from tests.unit.router.stub_engine import StubEngine
 
 PROGRAM = """
@@ -99,6 +100,20 @@ async def router_process(
             yield made
         finally:
             if process.returncode is None:
-                # Its children end with it.
-                process.send_signal(signal.SIGKILL)
-                await process.wait()
+                await _end(process)
+
+
+async def _end(process: Process) -> None:
+    """By itself, which clears up; if it does not end, with all its children."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.1)
+    try:
+        await asyncio.wait_for(process.wait(), 15)
+    except TimeoutError:
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    for child in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()

@@ -242,17 +242,22 @@ async def test_client_that_reads_nothing_is_given_up(lab: Lab) -> None:
 
 
 async def test_client_that_reads_again_in_time_is_not_given_up(lab: Lab) -> None:
-    router = await lab.router(deadlines=brief(client_stall=1.0))
-    flood = Flood(400)
+    router = await lab.router(deadlines=brief(client_stall=5.0))
+    flood = Flood(2000)
     router.decode.behave = flood
+    since = []
     with raw_client(router) as client:
         async with asyncio.timeout(20):
             for _ in range(3):
                 await still(flood)
-                # A stall is as long as nothing is taken, not as the request.
-                taken = 0
-                while taken < 2 << 20:
-                    taken += len(await asyncio.get_running_loop().sock_recv(client, 1 << 20))
+                [exchange] = router.state.lifecycle._running
+                assert isinstance(exchange, Exchange)
+                since.append(exchange._stalled_at)
+                before = flood.written
+                while flood.written < before + (2 << 20):
+                    await asyncio.get_running_loop().sock_recv(client, 1 << 20)
+        # A stall is as long as nothing is taken, not as the request.
+        assert 0 < since[0] < since[1] < since[2]
         assert not outcomes(router, "client_gone")
 
 
