@@ -33,6 +33,12 @@ class Report:
         """As JSON values."""
         return asdict(self)
 
+    @classmethod
+    def decode(cls, values: dict[str, Any]) -> Report:
+        """What `encode` gave, after JSON, which knows no tuples (compiled code takes no list for one)."""
+        rows = [(name, tuple(labels), numbers) for name, labels, numbers in values["tallies"]]
+        return cls(**{**values, "tallies": rows})
+
 
 def report(state: RouterState) -> Report:
     """Of this process, now."""

@@ -88,7 +88,7 @@ def added(several: Iterable[Iterable[Row]]) -> list[Row]:
     sums: dict[tuple[str, tuple[str, ...]], list[float]] = {}
     for rows in several:
         for name, labels, numbers in rows:
-            key = name, tuple(labels)
+            key = name, labels
             before = sums.get(key)
             sums[key] = (
                 list(numbers) if before is None else [a + b for a, b in zip(before, numbers, strict=True)]

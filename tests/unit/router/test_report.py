@@ -27,8 +27,9 @@ async def test_report_of_a_busy_process(lab: Lab) -> None:
     assert made.legs == {router.prefill.url: 2, router.decode.url: 2}
     assert made.breakers == {router.prefill.url: "closed", router.decode.url: "closed"}
     assert (names.REQUESTS.name, (CHAT_PATH, "ok"), [1.0]) in made.tallies
-    after = Report(**orjson.loads(orjson.dumps(made.encode())))
+    after = Report.decode(orjson.loads(orjson.dumps(made.encode())))
     assert (after.pid, after.legs, after.breakers) == (made.pid, made.legs, made.breakers)
+    assert after.tallies == made.tallies
     assert added([after.tallies]) == added([made.tallies])
     # A worker that is listed no more is counted while it has something to finish.
     router.board.directory.remove(router.decode.url)

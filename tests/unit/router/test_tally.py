@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import orjson
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.registry import Collector
@@ -74,14 +73,14 @@ def test_what_is_scraped_is_what_the_client_library_writes() -> None:
     assert "# TYPE plait_router_retries_total counter" in ours
 
 
-def test_processes_are_added_up_also_after_their_way_as_json() -> None:
+def test_processes_are_added_up() -> None:
     several = []
     for by in (1, 2):
         tallies = Tallies()
         tallies.count(names.RETRIES, "prefill", "broken").inc(by)
         tallies.count(names.RETRIES, "decode", str(by)).inc()
         tallies.timing(names.QUEUE_SECONDS).observe(by)
-        several.append(orjson.loads(orjson.dumps(tallies.rows())))
+        several.append(tallies.rows())
     found = {(name, labels): numbers for name, labels, numbers in added(several)}
     assert found["plait_router_retries", ("prefill", "broken")] == [3.0]
     assert found["plait_router_retries", ("decode", "1")] == [1.0]

@@ -125,7 +125,7 @@ class _Peer:
         self.pid = message.get("pid", self.pid)
         self.applied = message.get("applied", self.applied)
         if "report" in message:
-            self.told, self.report = message["told"], Report(**message["report"])
+            self.told, self.report = message["told"], Report.decode(message["report"])
 
 
 async def follow(
