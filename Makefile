@@ -9,6 +9,8 @@ STAMP := .venv/.plait-setup
 PYTEST := $(BIN)/pytest
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+# Unit tests that start the router as a process.
+PROCESS_TESTS := $(addprefix tests/unit/router/,test_server.py processes/test_supervisor.py)
 
 .PHONY: help setup demo test test-unit test-full test-router-compiled bench-router soak-router lint types layers clean
 .DEFAULT_GOAL := help
@@ -44,9 +46,9 @@ test-unit: $(STAMP)
 test-full: $(STAMP)
 	@$(PYTEST) tests/unit tests/router tests/engine -m 'not gpu' $(PYTEST_ARGS)
 
-# In two steps, so that a build that fails is not taken for a router of the checkout.
+# Two steps: a build that fails must not be taken for a router of the checkout.
 test-router-compiled: $(STAMP)
-	@python=$$($(BIN)/python -m bench.router.lean) && ROUTER_PYTHON=$$python $(PYTEST) tests/router $(PYTEST_ARGS)
+	@python=$$($(BIN)/python -m bench.router.lean) && ROUTER_PYTHON=$$python $(PYTEST) tests/router $(PROCESS_TESTS) $(PYTEST_ARGS)
 
 bench-router: $(STAMP)
 	@$(BIN)/python -m bench.router.run $(BENCH_ARGS)

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import psutil
+from tests.router.harness.command import router_python
 from tests.unit.router.stub_engine import StubEngine
 
 PROGRAM = """
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 async def start(*args: str, env: dict[str, str] | None = None) -> Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, *args, stdout=PIPE, stderr=PIPE, env=os.environ | (env or {})
+        *router_python(), "-c", PROGRAM, *args, stdout=PIPE, stderr=PIPE, env=os.environ | (env or {})
     )
 
 
