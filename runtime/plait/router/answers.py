@@ -17,12 +17,16 @@ _MAX_MESSAGE = 4000
 
 
 class EngineError(NamedTuple):
-    """What an engine said went wrong. `status` 0: it named none."""
+    """What an engine said went wrong. `status` 0: it named none.
+
+    `plain`: in a way that clients take for an error; a mere finish by abort looks to them like an end.
+    """
 
     message: str
     status: int = 0
     type: str | None = None
     param: str | None = None
+    plain: bool = True
 
 
 def may_hide_error(payload: bytes) -> bool:
@@ -112,11 +116,13 @@ def _find(value: object) -> EngineError | None:
     )
     for reason in reasons:
         if reason == "abort":
-            return EngineError("the engine aborted the request")
+            return EngineError("the engine aborted the request", plain=False)
         if isinstance(reason, dict) and reason.get("type") == "abort":
             status = reason.get("status_code")
             message = reason.get("message") or "the engine aborted the request"
-            return EngineError(str(message)[:_MAX_MESSAGE], status if isinstance(status, int) else 0)
+            return EngineError(
+                str(message)[:_MAX_MESSAGE], status if isinstance(status, int) else 0, plain=False
+            )
     return None
 
 

@@ -306,7 +306,8 @@ class Exchange(AttemptOwner):
                     client.chunk(data)
                 if said is not None:
                     # The decode engine put an error into its stream, and the client has it: no more comes.
-                    self._told = True
+                    # An end that only says "abort" is no error to clients: they are told one behind it.
+                    self._told = said.plain
                     decode.fail_said()
                 elif done:
                     client.end()

@@ -81,9 +81,6 @@ def test_prefill_leg_that_fails_ends_decodes(cp2, own, stream) -> None:
     assert answers[0].json()["error"]["message"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the router passes finish_reason abort on, and adds no error event: no client raises"
-)
 def test_decode_that_gives_up_in_the_middle_of_a_stream(cp2, own) -> None:
     """The official client raises, and does not take half an answer for a whole one."""
     client = openai.OpenAI(base_url=f"{own.url}/v1", api_key="none", max_retries=0, timeout=60)

@@ -25,6 +25,7 @@ from tests.unit.router.asking import (
 from tests.unit.router.conftest import Lab, RunningRouter, brief
 from tests.unit.router.raw_server import Line, raw_server
 from tests.unit.router.stub_engine import (
+    CHUNK,
     DONE,
     Behaviour,
     Seen,
@@ -377,3 +378,23 @@ async def test_engine_error_has_no_say_over_headers(router: RunningRouter, strea
         assert response.status == 502
         assert "x-engine" not in response.headers
         assert response.content_type == "application/json"
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, "/generate"])
+async def test_end_by_abort_in_the_middle_is_told_as_an_error(lab: Lab, path: str) -> None:
+    """Clients take a finish by abort for an end: the engine's event is passed on, an error comes behind it."""
+    router = await lab.router(**NO_POLLS)
+    if path == CHAT_PATH:
+        first, *_ = chat_events(["Hel"])
+        last = CHUNK % b'{"index":0,"delta":{},"finish_reason":"abort"}'
+        asked: dict[str, Any] = STREAMED
+    else:
+        first, last = b'data: {"text": "Hel", "meta_info": {"finish_reason": null}}\n\n', GRACEFUL_ABORT
+        asked = {"text": "x", "stream": True}
+    router.decode.behave = streams([first, last, DONE], pause=0.02)
+    code, body = await router.post(path, asked)
+    assert code == 200
+    assert body.startswith(first + last)
+    assert stream_error(body)["code"] == "decode_aborted"
+    assert failures(router, router.decode, "aborted") == 1
+    assert outcomes(router, "decode_failed") == 1
