@@ -75,7 +75,6 @@ class Registry:
         self._picks = 0
         self._workers: dict[str, Worker] = {}
         self._leaving: set[Worker] = set()
-        self._closing: set[asyncio.Task[None]] = set()
         self._prefills: list[Worker] = []
         self._decodes: list[Worker] = []
         self._withdrawn: frozenset[str] = frozenset()
@@ -89,9 +88,6 @@ class Registry:
     async def __aexit__(self, *_: object) -> None:
         await self.health.close()
         await asyncio.gather(*(w.pool.close() for w in (*self._workers.values(), *self._leaving)))
-        for task in list(self._closing):
-            task.cancel()
-        await asyncio.gather(*self._closing, return_exceptions=True)
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -175,9 +171,7 @@ class Registry:
 
     def _close(self, worker: Worker) -> None:
         self._leaving.discard(worker)
-        task = asyncio.get_running_loop().create_task(worker.pool.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        worker.pool.retire()
 
     def _restarted(self, worker: Worker, old_id: int) -> None:
         self.memory.forget(old_id)

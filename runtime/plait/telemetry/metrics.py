@@ -50,7 +50,8 @@ REQUESTS = Metric(
     "plait_router_requests",
     Kind.COUNTER,
     "Requests by route and outcome (ok, refused, unauthorized, rate_limited, no_pair, queue_full, "
-    "queue_timeout, prefill_failed, decode_failed, total_timeout, client_gone, draining, fault: a bug of the router).",
+    "queue_timeout, prefill_failed, decode_failed, total_timeout, client_gone, draining, fault: a bug of the "
+    "router).",
     ("route", "outcome"),
 )
 IN_FLIGHT = Metric("plait_router_in_flight", Kind.GAUGE, "Requests that have not been answered in full yet.")

@@ -48,7 +48,10 @@ def test_torn_json_is_not_looked_into() -> None:
         ({"error": "plain"}, EngineError("plain", 0)),
         (aborted(message="long", status_code=400), EngineError("long", 400, plain=False)),
         (aborted(message="gone", status_code=None), EngineError("gone", 0, plain=False)),
-        ([{"text": "fine", "meta_info": {}}, aborted(message="second")], EngineError("second", 0, plain=False)),
+        (
+            [{"text": "fine", "meta_info": {}}, aborted(message="second")],
+            EngineError("second", 0, plain=False),
+        ),
         (
             {"choices": [{"finish_reason": "stop"}, {"finish_reason": "abort"}]},
             EngineError("the engine aborted the request", plain=False),

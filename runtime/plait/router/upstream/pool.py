@@ -82,8 +82,15 @@ class Pool(Owner):
         for connection in idle:
             connection.close()
 
+    def retire(self) -> None:
+        """Keep nothing any more. What is under way (an abort, to an engine that is listed no more), and what
+        is sent after it, ends by itself.
+        """
+        self._closed = True
+        self.drop_idle()
+
     async def close(self) -> None:
-        """Close everything. What is sent after it (an abort, to an engine that is gone) is not kept."""
+        """Close everything, whatever is under way."""
         self._closed = True
         self._idle.clear()
         tasks = list(self._connecting)

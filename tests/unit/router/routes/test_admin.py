@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.router.asking import CHAT, CHAT_PATH, STREAMED, error_of
 from tests.unit.router.conftest import Lab, RunningRouter
-from tests.unit.router.stub_engine import chat_events, streams, wait_for_ever
+from tests.unit.router.stub_engine import chat_events, hang, streams, wait_for_ever
 
 WORKERS = "/api/v1/workers"
 
@@ -132,6 +132,21 @@ async def test_client_that_waits_on_a_removed_worker_is_answered(router: Running
     assert not task.done()
     router.decode.aborted.set()
     assert (await task)[0] == 502
+
+
+async def test_engine_of_a_removed_worker_is_told_to_abort(router: RunningRouter) -> None:
+    """Also where its last client leaves just after it was removed."""
+    router.prefill.behave = router.decode.behave = hang
+    task = asyncio.create_task(router.post(CHAT_PATH, CHAT))
+    await router.until(lambda: bool(router.prefill.seen and router.decode.seen))
+    for engine in router.engines:
+        await call(router, "DELETE", params={"url": engine.url})
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    for engine in router.engines:
+        await router.until(lambda e=engine: bool(e.aborts), seconds=2.0)  # type: ignore[misc]
+        assert engine.aborts[0][0] == engine.prompts[0]["rid"]
+    assert router.state.workers.leaving == []
 
 
 @pytest.mark.parametrize(

@@ -341,14 +341,33 @@ async def test_close_ends_all_under_way_or_not() -> None:
         await until(lambda: server.ended == len(server.lines))
 
 
-async def test_closed_pool_keeps_nothing() -> None:
+@pytest.mark.parametrize("connecting", [True, False])
+async def test_retired_pool_finishes_what_is_under_way_and_keeps_nothing(connecting: bool) -> None:
     """An abort may still have to be said to an engine that is listed no more."""
-    async with raw_server() as server:
+    go_on = asyncio.Event()
+
+    async def script(line: Line) -> None:
+        await line.request()
+        await go_on.wait()
+        await line.send(OK)
+        await line.reader.read()
+
+    async with raw_server(script) as server:
         pool = Pool(server.url, connect_seconds=10.0)
-        await pool.close()
-        assert (await ask(pool)).body == b"{}"
-        await until(lambda: not pool.connections)
-        await until(lambda: server.ended == 1)
+        go_on.set()
+        await ask(pool)
+        go_on.clear()
+        answer, _ = sent(pool, fresh=True)
+        if not connecting:
+            await until(lambda: len(server.lines) == 2)
+        pool.retire()
+        await until(lambda: len(server.lines) == 2 and server.ended == 1)
+        later, _ = sent(pool)
+        go_on.set()
+        for each in (answer, later):
+            await asyncio.wait_for(each.over.wait(), 10)
+            assert each.body == b"{}"
+        await until(lambda: not pool.connections and server.ended == 3)
 
 
 # --- TLS ---------------------------------------------------------------------------------------------------
