@@ -80,6 +80,7 @@ class Exchange(AttemptOwner):
         self._state = state
         self._ended = ended
         self._trace = trace
+        self._gap = state.metrics.gap
         self._exclude: set[int] = set()
         self._due = state.watch.now() + state.config.deadlines.total
 
@@ -301,7 +302,7 @@ class Exchange(AttemptOwner):
                 if data:
                     now = time.monotonic()
                     if self._last_at:
-                        self._state.metrics.gap(now - self._last_at)
+                        self._gap(now - self._last_at)
                     self._last_at = now
                     client.chunk(data)
                 if said is not None:

@@ -24,8 +24,10 @@ Headers = list[tuple[bytes, bytes]]
 
 # A body that is refused is still taken up to here, so that the connection can serve on.
 _TAKE_REFUSED = 64 << 10
-# Above this, a piece is written without being copied into its frame.
+# Above this, an answer is written without being copied behind its head.
 _COPY = 16 << 10
+# First lines of chunks by their size; larger ones are not copied into their frame.
+_SIZES = [b"%x\r\n" % size for size in range(4096)]
 
 
 class PromptHandler:
@@ -223,8 +225,8 @@ class Incoming:
             return
         if not self._chunked:
             self._transport.write(data)
-        elif len(data) <= _COPY:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        elif len(data) < len(_SIZES):
+            self._transport.write(b"".join((_SIZES[len(data)], data, b"\r\n")))
         else:
             self._transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
         self._tail = data[-2:] if len(data) > 1 else self._tail[-1:] + data

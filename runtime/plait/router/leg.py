@@ -153,7 +153,8 @@ class Leg(Receiver):
         self.relayed = relay  # a stream's bytes are wanted, not only whether it is well
         self._work = work
         self._owner = owner
-        self._deadlines = deadlines
+        self._idle = deadlines.idle
+        self._first_byte = deadlines.first_byte
         self._limit = limit
         self._parts: list[bytes] = []
         self._time = clock
@@ -174,7 +175,7 @@ class Leg(Receiver):
         The worker, which counts it already, does so until it ends or is closed.
         """
         self.started_at = self._time()
-        self.due = self.started_at + self._deadlines.first_byte
+        self.due = self.started_at + self._first_byte
         self.waits_for = "the first byte of its answer"
         self.sending = self.worker.pool.send(pieces, self, fresh=fresh)
 
@@ -221,7 +222,7 @@ class Leg(Receiver):
             sending = self.sending
             # Where the stream has ended meanwhile, nothing is due, and its connection is not this leg's.
             if sending is not None and sending.connection is not None:
-                self.due = self._time() + self._deadlines.idle
+                self.due = self._time() + self._idle
                 sending.connection.resume()
         return data
 
@@ -230,7 +231,7 @@ class Leg(Receiver):
     def on_head(self, status: int, headers: Headers) -> None:
         self.status, self.headers = status, headers
         self.first_at = self._time()
-        self.due = self.first_at + self._deadlines.idle
+        self.due = self.first_at + self._idle
         self.waits_for = "the rest of its answer"
         if status == 200:
             for name, value in headers:
@@ -240,7 +241,7 @@ class Leg(Receiver):
 
     def on_data(self, data: bytes) -> None:
         if not self._paused:
-            self.due = self._time() + self._deadlines.idle
+            self.due = self._time() + self._idle
         scan = self._scan
         if scan is not None:
             self._stream(scan, data)
