@@ -189,17 +189,16 @@ class Registry:
         """The pair for a request, None when none can take it now.
 
         Both workers count `legs` (for each side) from now on: each ends with its leg (`Worker.leave`), or all
-        with `Lease.give_back`. `exclude`: ids tried before, chosen only as a last resort.
+        with `Lease.give_back`. `exclude`: ids tried before, which it does not get.
         """
         chosen = choose_pair(
             self._policy,
-            [w for w in self._prefills if w.takes],
-            [w for w in self._decodes if w.takes],
+            [w for w in self._prefills if w.takes and w.id not in exclude],
+            [w for w in self._decodes if w.takes and w.id not in exclude],
             keys,
             self.memory,
             decode_policy=self._decode_policy,
             sticky=sticky,
-            exclude=exclude,
             bound=self._config.bound,
         )
         if chosen is None:

@@ -104,8 +104,16 @@ async def finding(state: RouterState, source: Source) -> AsyncIterator[Board]:
 
 @contextlib.asynccontextmanager
 async def watching(source: Source, directory: Directory) -> AsyncIterator[None]:
-    """`source` tells `directory`. An end of the source, which has none, ends the block with its error."""
+    """`source` tells `directory`. An end of the source, which has none, is told at once, and by the block."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.critical(
+                "the list of workers is not followed any more: restart this router", exc_info=task.exception()
+            )
+
     task = asyncio.create_task(source.watch(directory.discovered))
+    task.add_done_callback(ended)
     # A source that needs no waiting has told its list before the first request.
     await asyncio.sleep(0)
     try:

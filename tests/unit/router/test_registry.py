@@ -333,14 +333,14 @@ async def test_suspect_worker_is_the_last_resort(bench: Bench) -> None:
     assert bench.pick().decode.url == D1.url
 
 
-async def test_worker_that_was_tried_is_the_last_resort(bench: Bench) -> None:
+async def test_worker_that_was_tried_gets_no_other_try(bench: Bench) -> None:
+    """Not even where every other is busy: the request waits for one of those."""
     bench.alive(P1, P2, D1)
     tried = bench.pick().prefill
-    assert bench.pick(exclude={tried.id}).prefill is not tried
-    other = P2 if tried.url == P1.url else P1
-    bench.list(Target.prefill(tried.url, bootstrap_port=8998), D1)
-    assert bench.registry.worker(other.url) is None
-    assert bench.pick(exclude={tried.id}).prefill is tried
+    other = bench.pick(exclude={tried.id}).prefill
+    assert other is not tried
+    other.limit = other.in_flight
+    assert bench.registry.pick(None, exclude={tried.id}) is None
 
 
 async def test_prompt_goes_where_its_prefix_is(bench: Bench) -> None:
