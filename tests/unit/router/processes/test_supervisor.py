@@ -107,7 +107,11 @@ async def until(condition: Callable[[], Any], *, seconds: float = 30.0) -> None:
 
 
 def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    """Running, and no zombie. It may go between the two looks."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture
