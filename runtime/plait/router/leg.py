@@ -216,7 +216,8 @@ class Leg(Receiver):
         if not parts:
             return b""
         data = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._parts, self._size = [], 0
+        parts.clear()
+        self._size = 0
         if self._paused:
             self._paused = False
             sending = self.sending
@@ -280,6 +281,10 @@ class Leg(Receiver):
     # Streams.
 
     def _stream(self, scan: EventScan, data: bytes) -> None:
+        if scan.clean(data):
+            if self.relayed and self.said is None:
+                self._pass_on(data)
+            return
         events, error = scan.feed(data)
         if not self.relayed:
             if error is not None:
@@ -289,6 +294,9 @@ class Leg(Receiver):
         if self.said is not None or not events:
             return  # what follows an error is not passed on
         self.said = error
+        self._pass_on(events)
+
+    def _pass_on(self, events: bytes) -> None:
         self._parts.append(events)
         self._size += len(events)
         if self._size > _HIGH_WATER and not self._paused:

@@ -142,3 +142,23 @@ def test_error_event_closes_a_torn_event_first() -> None:
     assert json.loads(whole[6:]) == error.payload()
     assert error_event(error, after=b"\n\n") == error_event(error, after=b"") == whole
     assert error_event(error, after=b'"}') == error_event(error, after=b"}\n") == b"\n\n" + whole
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [b"data: 1\n\n", b"data: [DONE]\n\n", ERROR, b"data: torn", b"\n\n", b"a\r\n\r\n", b"\n"]
+        )
+    )
+)
+def test_what_is_clean_would_be_fed_through_unchanged(pieces: list[bytes]) -> None:
+    scan, other = EventScan(), EventScan()
+    for piece in pieces:
+        clean = scan.clean(piece)
+        fed = other.feed(piece)
+        if clean:
+            assert fed == Piece(piece)
+            assert not other.done or scan.done
+        else:
+            scan.feed(piece)
+        assert (scan.done, scan._rest) == (other.done, other._rest)
