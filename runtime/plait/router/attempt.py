@@ -1,8 +1,8 @@
 """One try of a request on one pair of engines: all its legs, which end together.
 
 Whatever goes wrong on one leg closes all others in the same turn of the loop and tells their engines to
-abort; the request's task only hears of it afterwards. A prefill leg that is still due when decode has
-finished lingers here, without its request.
+abort; the request hears of it afterwards. A prefill leg that is still due when decode has finished lingers
+here, without its request.
 """
 
 from __future__ import annotations
