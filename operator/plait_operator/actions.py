@@ -1,0 +1,62 @@
+"""What a plan may ask for. Data only: `apply` carries it out, in order, and stops at the first failure."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from plait_operator.observed import Manifest, Ref
+
+
+class Apply(NamedTuple):
+    """Server-side apply of a whole child with the operator's field manager, taking its fields by force."""
+
+    manifest: Manifest
+    why: str = ""
+
+
+class Delete(NamedTuple):
+    """Delete a child, and in the background what it owns. `uid`: only this one, not a new one of its name."""
+
+    ref: Ref
+    uid: str
+    why: str = ""
+
+
+class SetGate(NamedTuple):
+    """Open or close the router's readiness gate of a pod (its status, condition ADMITTED_GATE)."""
+
+    pod: str
+    uid: str
+    open: bool
+    why: str = ""
+
+
+class SetFinalizer(NamedTuple):
+    """Add or remove the operator's finalizer on the deployment."""
+
+    present: bool
+
+
+class WriteStatus(NamedTuple):
+    """Replace the status subresource of the deployment, or of its role child (`role` given)."""
+
+    status: Manifest
+    role: str = ""
+
+
+class Event(NamedTuple):
+    """A Kubernetes Event on the deployment."""
+
+    kind: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+Action: TypeAlias = Apply | Delete | SetGate | SetFinalizer | WriteStatus | Event
+
+
+class Plan(NamedTuple):
+    """Actions in order. `again_s`: look again after so many seconds even if nothing is told (None: no)."""
+
+    actions: tuple[Action, ...]
+    again_s: float | None = None

@@ -1,0 +1,35 @@
+"""What the builders of manifests are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from plait.contract.kv import GroupContract
+from plait.contract.shape import ModelShape
+from plait_operator.api.resource import SharedKVDeployment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """What the operator's own installation decides. `images`: defaults where a deployment names none."""
+
+    runtime_image: str = "plait-runtime:0.1.0"
+    router_image: str = "plait-router:0.1.0"
+    image_pull_policy: str = "IfNotPresent"
+    namespace: str = "plait-system"
+    """Where the operator runs: network policies let it ask the routers."""
+    experimental: frozenset[str] = field(default_factory=frozenset)
+    """Features that no test has shown on engines, let through all the same: "multi-host-groups"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """One deployment with what was found out about it. `contract`: None until the shape is known."""
+
+    deployment: SharedKVDeployment
+    release: Release
+    shape: ModelShape | None = None
+    contract: GroupContract | None = None
+    context_length: int = 0
+    """Longest request in tokens: the spec's, or the shape's."""
+    apis: frozenset[str] = frozenset()
