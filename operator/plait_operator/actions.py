@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+from plait_operator.names import MANAGER
 from plait_operator.observed import Manifest, Ref
 
 
 class Apply(NamedTuple):
-    """Server-side apply of a whole child with the operator's field manager, taking its fields by force."""
+    """Server-side apply of a whole child, taking its fields by force.
+
+    `manager`: the operator's own, or SEED for a field that is given a first value and then left to others.
+    """
 
     manifest: Manifest
     why: str = ""
+    manager: str = MANAGER
 
 
 class Delete(NamedTuple):

@@ -10,6 +10,10 @@ LIMIT: Final = 63
 
 MANAGER: Final = "plait-operator"
 """Field manager of server-side apply, and the value of app.kubernetes.io/managed-by."""
+SEED: Final = "plait-operator-seed"
+"""Field manager of first values that an autoscaler then owns."""
+APPLIED: Final = "plait.dev/applied"
+"""Annotation of every child: digest of the manifest as it was applied, without this annotation."""
 FINALIZER: Final = "plait.dev/drain"
 ADMITTED_GATE: Final = "plait.dev/router-admitted"
 """Readiness gate of engine pods, opened once a quorum of routers has taken the pod in."""

@@ -53,6 +53,9 @@ class PodFact(NamedTuple):
     terminated: str = ""
     ready_since: str = ""
     created: str = ""
+    group: str = ""
+    """Of a LeaderWorkerSet: which group, and which pod of it (0: the leader)."""
+    worker: int = 0
 
 
 class EngineFact(NamedTuple):
