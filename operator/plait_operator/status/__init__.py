@@ -1,0 +1,1 @@
+"""What is written into `status`: pure functions of what a plan has seen. Equal input gives equal status."""
