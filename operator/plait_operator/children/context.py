@@ -18,6 +18,10 @@ class Release:
     image_pull_policy: str = "IfNotPresent"
     namespace: str = "plait-system"
     """Where the operator runs: network policies let it ask the routers."""
+    monitoring_namespace: str = "monitoring"
+    """Where Prometheus runs: network policies let it scrape."""
+    api_server_cidrs: tuple[str, ...] = ("0.0.0.0/0", "::/0")
+    """Where the API server may be (ports 443 and 6443): the routers' one way out beside engines and DNS."""
     experimental: frozenset[str] = field(default_factory=frozenset)
     """Features that no test has shown on engines, let through all the same: "multi-host-groups"."""
 
