@@ -22,7 +22,7 @@ _END_S = 15
 
 
 def router(ctx: Context) -> Manifest:
-    """Deployment `<name>-router`. A change rolls its pods one by one, each in service before the next goes."""
+    """Deployment `<name>-router`. A change rolls pods one by one: a new one serves before an old one goes."""
     deployment = ctx.deployment
     name, spec = deployment.meta.name, deployment.spec
     return {
