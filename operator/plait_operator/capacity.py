@@ -1,4 +1,10 @@
-"""What a deployment will hold, from its spec and the model's shape alone: contract, lengths, tokens."""
+"""What a deployment will hold, from its spec and the model's shape alone: contract, lengths, tokens.
+
+The estimate of a GPU's KV bytes: memory · fraction - weights. Memory is the card's; the fraction is the
+engine's own default, (memory - reserve) / memory with a reserve of 512 MiB, 1.5 MiB per token of a chunk and
+128 MiB per rank, at least 10 GiB (or `mem_fraction_static` where it is written); weights are estimated from
+the shape (`plait.contract.weights`).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,24 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from plait.contract.capacity import MemoryPlan, plan_memory, tokens_for_bytes
 from plait.contract.families import FAMILIES
 from plait.contract.kv import GroupContract, WireContract
 from plait.contract.layouts import KvDtype, Layout, Split
 from plait.contract.shape import ModelShape
 from plait.contract.versions import plait_version
 from plait.contract.violation import ContractError, Violation
+from plait.contract.weights import bytes_per_rank
 from plait_operator.api.spec import SharedKVDeploymentSpec
+from plait_operator.api.status import Capacity
 
+_MIB = 1 << 20
+GPU_MEMORY = {"NVIDIA-H200": 143771 * _MIB}
+"""Bytes of a GPU as its driver tells them, by the node label nvidia.com/gpu.product."""
+GPU_LABEL = "nvidia.com/gpu.product"
+DEFAULT_GPU = "NVIDIA-H200"
+
+_AMPLE = 1 << 60
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -65,6 +81,112 @@ def contract_of(spec: SharedKVDeploymentSpec, shape: ModelShape) -> GroupContrac
 def context_length_of(spec: SharedKVDeploymentSpec, shape: ModelShape) -> int:
     """Longest request in tokens: the spec's, or the model's own. 0 when neither says one."""
     return spec.model.context_length or shape.max_position_embeddings
+
+
+def estimate(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Capacity | None:
+    """What one prefill group will hold, before an engine has told it.
+
+    With `maxTotalTokens` the tokens are those. Without, they are what the GPU's memory leaves beside the
+    weights; None where that cannot be told: on a CPU, on a GPU of unknown size (the prefill podTemplate asks
+    for another product), and for weights of unknown size.
+    Raises ContractError naming the field where a request of the context length cannot fit.
+    """
+    most = spec.prefill.max_total_tokens
+    budget = _kv_budget(spec, shape)
+    if budget is None and most is None:
+        return None
+    length = context_length_of(spec, shape)
+    ranks, layers, rows = (
+        spec.prefill.context_parallel,
+        shape.num_hidden_layers,
+        shape.rows(kv_dtype_of(spec)),
+    )
+    if length < 1:
+        reason = "neither the spec nor the model says how long a request may be"
+        raise ContractError([Violation("spec.model.contextLength", None, reason, "a number of tokens")])
+    if budget is not None and budget <= 0:
+        raise ContractError([_weights_alone(spec, shape)])
+    try:
+        plan = plan_memory(
+            _AMPLE if budget is None else budget,
+            layout=_choice(Layout, spec.cache.layout, "spec.cache.layout"),
+            ranks=ranks,
+            layers=layers,
+            rows=rows,
+            context_length=length,
+            chunk=spec.prefill.chunk,
+            scratch_tokens=spec.cache.scratch_tokens,
+            max_tokens=most,
+        )
+    except ContractError as error:
+        raise ContractError([_in_manifest(v, length=length) for v in error.violations]) from None
+    shared = plan.tokens
+    if plan.layout is not Layout.SHARED:
+        shared = tokens_for_bytes(
+            plan.pool_bytes, ranks=ranks, layers=layers, row=rows.total, layout=Layout.SHARED
+        )
+    return capacity_of(plan, shared=shared)
+
+
+def capacity_of(plan: MemoryPlan, *, shared: int) -> Capacity:
+    """A plan as the status shows it. `shared`: tokens that the shared layout holds in the same bytes."""
+    return Capacity(
+        bytes_per_rank=plan.total_bytes,
+        tokens_shared=shared,
+        tokens_replicated=plan.tokens_replicated,
+        max_context=plan.longest,
+        max_concurrent=plan.tokens // plan.longest if plan.longest else 0,
+        source="estimated",
+    )
+
+
+def _kv_budget(spec: SharedKVDeploymentSpec, shape: ModelShape) -> int | None:
+    """Bytes of one rank for pools and scratch together, None where they cannot be told."""
+    if spec.engine.device != "cuda":
+        return None
+    memory = GPU_MEMORY.get(_gpu(spec))
+    weights = bytes_per_rank(shape, ranks=spec.prefill.context_parallel)
+    if memory is None or weights is None:
+        return None
+    written = _written_fraction(spec)
+    reserve = max(512 + 1.5 * max(spec.prefill.chunk, 2048) + 128 * spec.prefill.context_parallel, 10 * 1024)
+    fraction = round(1 - reserve * _MIB / memory, 3) if written is None else written
+    return int(memory * fraction) - weights
+
+
+def _weights_alone(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Violation:
+    ranks = spec.prefill.context_parallel
+    weights = bytes_per_rank(shape, ranks=ranks) or 0
+    reason = (
+        f"the weights alone take about {weights / 1e9:.0f} GB of each GPU, more than the engine gets of it"
+    )
+    return Violation("spec.prefill.contextParallel", ranks, reason, "more ranks, or a quantised model")
+
+
+def _in_manifest(violation: Violation, *, length: int) -> Violation:
+    """A refusal of `plan_memory` with the field of the manifest that has to give way."""
+    if violation.field == "PLAIT_SCRATCH_TOKENS":
+        return violation._replace(field="spec.cache.scratchTokens")
+    if violation.field == "memory budget":
+        reason = f"{violation.value} bytes per rank, by estimate: {violation.reason}"
+        return violation._replace(field="spec.model.contextLength", value=length, reason=reason)
+    return violation
+
+
+def _gpu(spec: SharedKVDeploymentSpec) -> str:
+    pod = spec.prefill.pod_template.get("spec")
+    wanted = pod.get("nodeSelector") if isinstance(pod, dict) else None
+    if not isinstance(wanted, dict):
+        return DEFAULT_GPU
+    return str(wanted.get(GPU_LABEL, ""))
+
+
+def _written_fraction(spec: SharedKVDeploymentSpec) -> float | None:
+    for args in (spec.prefill.args, spec.engine.args):
+        for key, value in args.items():
+            if key.lstrip("-").replace("-", "_") == "mem_fraction_static" and isinstance(value, int | float):
+                return float(value)
+    return None
 
 
 def _shape(config: Mapping[str, Any], source: str) -> ModelShape:

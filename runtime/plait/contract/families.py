@@ -40,7 +40,7 @@ _GLM_5: dict[str, Any] = {
     "indexer_rope_interleave": True,
 }
 
-# deepseek-ai/DeepSeek-V3.2, config.json as published.
+# deepseek-ai/DeepSeek-V3.2, config.json as published (of quantization_config only the method is read).
 _DEEPSEEK_V32: dict[str, Any] = {
     "architectures": ["DeepseekV32ForCausalLM"],
     "model_type": "deepseek_v32",
@@ -79,6 +79,10 @@ _DEEPSEEK_V32: dict[str, Any] = {
 
 FAMILIES: dict[str, ModelShape] = {
     "glm-5": ModelShape.from_config(_GLM_5, source="glm-5"),
+    # zai-org/GLM-5-FP8: the same sizes, weights in FP8 blocks.
+    "glm-5-fp8": ModelShape.from_config(
+        {**_GLM_5, "quantization_config": {"quant_method": "fp8"}}, source="glm-5-fp8"
+    ),
     "deepseek-v3.2": ModelShape.from_config(_DEEPSEEK_V32, source="deepseek-v3.2"),
 }
 """Name of a family -> shape of its published checkpoint."""

@@ -26,6 +26,41 @@ DSA_ARCHITECTURES = (
     "LongcatFlashForCausalLMNextN",
 )
 _ROPE_FIELDS = ("rope_theta", "rope_scaling", "rope_parameters", "rope_interleave", "indexer_rope_interleave")
+# Sizes that only the weights have: they are counted by `plait.contract.weights`, and decide no KV.
+_WEIGHT_FIELDS = (
+    "q_lora_rank",
+    "intermediate_size",
+    "moe_intermediate_size",
+    "first_k_dense_replace",
+    "n_routed_experts",
+    "n_shared_experts",
+)
+CONFIG_FIELDS = (
+    "architectures",
+    "model_type",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "vocab_size",
+    "kv_lora_rank",
+    "qk_rope_head_dim",
+    "qk_nope_head_dim",
+    "v_head_dim",
+    "index_n_heads",
+    "index_head_dim",
+    "index_topk",
+    "index_topk_freq",
+    "index_topk_pattern",
+    "cli_factor",
+    "max_position_embeddings",
+    "num_nextn_predict_layers",
+    "dtype",
+    "torch_dtype",
+    "quantization_config",
+    *_ROPE_FIELDS,
+    *_WEIGHT_FIELDS,
+)
+"""Every field of a config.json that a ModelShape is made from: what must be kept of one to make it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +92,12 @@ class ModelShape:
     dtype: str = ""
     quantization: str = ""
     rope: str = "{}"
+    q_lora_rank: int = 0
+    intermediate_size: int = 0
+    moe_intermediate_size: int = 0
+    first_k_dense_replace: int = 0
+    n_routed_experts: int = 0
+    n_shared_experts: int = 0
 
     @classmethod
     def from_path(cls, path: Path | str) -> ModelShape:
@@ -112,6 +153,7 @@ class ModelShape:
             dtype=reader.text("dtype") or reader.text("torch_dtype"),
             quantization=reader.quantization(),
             rope=_canonical({f: config[f] for f in _ROPE_FIELDS if config.get(f) is not None}),
+            **{name: reader.count(name, least=0) for name in _WEIGHT_FIELDS},
         )
         if reader.bad:
             raise ContractError(reader.bad)
@@ -144,8 +186,8 @@ class ModelShape:
     def digest(self) -> str:
         """Hex SHA-256 over the fields that decide KV contents: equal shapes agree in any process.
 
-        Left out: what changes no row (length limit, draft layers, weight dtype; the KV dtype stands in the
-        contract itself).
+        Left out: what changes no row (length limit, draft layers, weight dtype, sizes of weights alone; the
+        KV dtype stands in the contract itself).
         """
         decisive = {
             name: getattr(self, name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plait.contract.shape import ModelShape
+from plait.contract.shape import CONFIG_FIELDS, ModelShape
 from plait.contract.violation import ContractError
 
 GLM: dict[str, Any] = {
@@ -134,3 +134,23 @@ def test_digest_is_the_same_in_another_process() -> None:
         check=True,
     )
     assert told.stdout.strip() == ModelShape.from_config(GLM).digest()
+
+
+class Recording(dict[str, Any]):
+    """A config that notes which fields are asked for."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        super().__init__(told)
+        self.asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.add(key)
+        return super().get(key, default)
+
+
+def test_the_fields_of_a_config_are_all_listed() -> None:
+    config = Recording({name: value for name, value in GLM.items() if name != "torch_dtype"})
+    shape = ModelShape.from_config(config)
+    assert config.asked == set(CONFIG_FIELDS)
+    kept = {name: value for name, value in {**GLM, "hidden_act": "silu"}.items() if name in CONFIG_FIELDS}
+    assert ModelShape.from_config(kept).digest() == shape.digest()
