@@ -203,22 +203,22 @@ def decode(name: str, *, model: Path, folder: Path) -> Engine:
 
 def stock(name: str, *, model: Path, folder: Path, chunk: int) -> Engine:
     """Stock SGLang at CP 1 on this machine: the plugin's layout is off, only the CPU repairs are in."""
-    from plait.engine.launch import _COMMON_FLAGS, _EAGER_FLAGS, CPU_FLAGS, _environment
+    from plait.contract.launch import COMMON_FLAGS, CPU_FLAGS, EAGER_FLAGS, environment
 
     port = free_port()
     flags = [
         *("--model-path", str(model), "--host", "127.0.0.1", "--port", str(port)),
         *("--context-length", str(CONTEXT), "--max-total-tokens", str(2 * TOKENS)),
         *("--chunked-prefill-size", str(chunk)),
-        *_COMMON_FLAGS,
-        *_EAGER_FLAGS,
+        *COMMON_FLAGS,
+        *EAGER_FLAGS,
         *CPU_FLAGS,
         *FLOAT32,
     ]
     return start(
         name,
         [sys.executable, "-m", "sglang.launch_server", *flags],
-        {**_environment(cpu=True, ranks=1), "PLAIT_LAYOUT": "off"},
+        {**environment(cpu=True, ranks=1), "PLAIT_LAYOUT": "off"},
         url=f"http://127.0.0.1:{port}",
         folder=folder,
     )
