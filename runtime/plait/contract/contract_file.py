@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -18,8 +17,9 @@ CONTRACT_FILE = "contract.json"
 class ContractFile(BaseModel):
     """What this engine is expected to be.
 
-    `wire`: fields of the wire contract. `group`: of a prefill engine, the other fields of the group contract;
-    None for decode, whose ranks are no group. The hashes are those of both contracts, 64 hex digits.
+    `wire`: fields of the wire contract. `group`: of a prefill engine, the fields that the group contract has
+    beside wire and versions; None for decode, whose ranks are no group. The hashes are those of both
+    contracts, 64 hex digits.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -27,17 +27,24 @@ class ContractFile(BaseModel):
     role: Literal["prefill", "decode"]
     wire: dict[str, Any]
     wire_hash: str
+    engine_version: str
+    plait_version: str
     group: dict[str, Any] | None = None
     group_hash: str = ""
 
     @classmethod
     def of(cls, contract: GroupContract, *, role: Literal["prefill", "decode"]) -> Self:
         """For the pods of `role` in the stack whose prefill groups have this contract."""
-        told = {"role": role, "wire": contract.wire.to_dict(), "wire_hash": contract.wire.hash}
+        told = {
+            "role": role,
+            "wire": contract.wire.to_dict(),
+            "wire_hash": contract.wire.hash,
+            "engine_version": contract.engine_version,
+            "plait_version": contract.plait_version,
+        }
         if role == "prefill":
-            group = asdict(contract)
-            del group["wire"]
-            told |= {"group": group, "group_hash": contract.hash}
+            told["group"] = {"ranks": contract.ranks, "split": contract.split, "layout": contract.layout}
+            told["group_hash"] = contract.hash
         return cls.model_validate(told)
 
     def wire_contract(self) -> WireContract:
@@ -50,7 +57,12 @@ class ContractFile(BaseModel):
             return None
         try:
             told = {**self.group, "split": Split(self.group["split"]), "layout": Layout(self.group["layout"])}
-            return GroupContract(wire=self.wire_contract(), **told)
+            return GroupContract(
+                wire=self.wire_contract(),
+                engine_version=self.engine_version,
+                plait_version=self.plait_version,
+                **told,
+            )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, ContractError):
                 raise

@@ -28,7 +28,7 @@ _PLUGIN_GROUP, _PLUGIN = "sglang.srt.plugins", "plait"
 def refuse_or_pass(flags: Sequence[str], environ: Mapping[str, str]) -> None:
     """Return if `sglang` may start with these flags; else end the process with every violation at once."""
     found = validate_launch(flags, environ, engine_version=engine_version())
-    _stop_on([*found, *_plugin_left_out(environ)])
+    _stop_on([*found, *plugin_left_out(environ)])
 
 
 def refuse_arguments(args: Mapping[str, object]) -> None:
@@ -56,12 +56,19 @@ def refuse_arguments(args: Mapping[str, object]) -> None:
 def model_shape(model_path: str, *, revision: str | None) -> ModelShape:
     """Shape of the model that --model-path names: a local path, or a hub id at `revision`.
 
-    Only inside the engine's own process: a hub id is looked up as the engine itself does it, in the local
-    cache and then, unless that is offline, at the hub. Raises ContractError when there is no config.json to
-    be had, or it is malformed.
+    Raises ContractError when there is no config.json to be had, or it is malformed.
+    """
+    return ModelShape.from_path(config_file(model_path, revision=revision))
+
+
+def config_file(model_path: str, *, revision: str | None) -> Path:
+    """The config.json of a model, or the folder that holds it; it is not read yet.
+
+    Only where the engine itself runs: a hub id is looked up as the engine does it, in the local cache and
+    then, unless that is offline, at the hub. Raises ContractError when there is none to be had.
     """
     if model_path and Path(model_path).exists():
-        return ModelShape.from_path(model_path)
+        return Path(model_path)
     # Costs seconds, and the check before torch must not pay them.
     from transformers.utils import cached_file
 
@@ -74,7 +81,7 @@ def model_shape(model_path: str, *, revision: str | None) -> ModelShape:
         at = "" if revision is None else f" at revision {revision!r}"
         fix = "a model's local folder, or a hub id whose config.json is in the local cache or can be fetched"
         raise ContractError([Violation("--model-path", model_path, f"cannot be resolved{at}: {why}", fix)])
-    return ModelShape.from_path(file)
+    return Path(file)
 
 
 def refuse_resolved(args: Mapping[str, object]) -> None:
@@ -90,7 +97,7 @@ def engine_version() -> str | None:
         return None
 
 
-def _plugin_left_out(environ: Mapping[str, str]) -> list[Violation]:
+def plugin_left_out(environ: Mapping[str, str]) -> list[Violation]:
     """Why the engine's loader would go on without the plugin, and serve as stock without a word."""
     if environ.get(variable("layout"), Layout.OFF) == Layout.OFF:
         return []

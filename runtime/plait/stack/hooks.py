@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from plait.engine.rehearsal import MARK
+from plait.engine.rehearsal import Hook, HookReport, read_report
 
+__all__ = ["Hook", "HookReport", "read_report", "try_hooks"]
 _TIMEOUT_S = 300.0
-
-
-class Hook(NamedTuple):
-    """One hook in force."""
-
-    target: str
-    kind: str
-    why: str
-
-
-class HookReport(NamedTuple):
-    """`trouble` is empty when every hook took; otherwise the message that an engine would end with."""
-
-    hooks: list[Hook]
-    trouble: str
 
 
 def try_hooks(settings: Mapping[str, str]) -> HookReport:
@@ -41,23 +25,3 @@ def try_hooks(settings: Mapping[str, str]) -> HookReport:
     except subprocess.TimeoutExpired:
         return HookReport([], f"no answer within {_TIMEOUT_S:g} s")
     return read_report(run.returncode, run.stdout, run.stderr)
-
-
-def read_report(status: int, out: str, errors: str) -> HookReport:
-    """What a rehearsal said, from its exit status and its output."""
-    line = next((each for each in out.splitlines() if each.startswith(MARK)), None)
-    if status or line is None:
-        return HookReport([], _message(errors) or f"ended with status {status} and said nothing")
-    hooks = [Hook(*each) for each in json.loads(line.removeprefix(MARK))]
-    if not hooks:
-        return HookReport([], "the engine did not load the plugin (is it filtered out by SGLANG_PLUGINS?)")
-    return HookReport(hooks, "")
-
-
-def _message(errors: str) -> str:
-    """Plait's own message with what follows it, or the last line of a traceback."""
-    lines = [line for line in errors.splitlines() if line.strip()]
-    at = next((number for number, line in enumerate(lines) if line.startswith("plait: ")), None)
-    if at is not None:
-        return "\n".join(lines[at:]).removeprefix("plait: ")
-    return lines[-1] if lines else ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from plait.contract.contract_file import ContractFile
@@ -44,7 +42,7 @@ def test_decode_has_the_wire_alone() -> None:
     assert (file.group, file.group_hash, file.group_contract()) == (None, "", None)
 
 
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(GROUP) if f.name != "wire"])
+@pytest.mark.parametrize("field", ["ranks", "split", "layout"])
 def test_a_group_without_a_field_is_refused(field: str) -> None:
     file = ContractFile.of(GROUP, role="prefill")
     assert file.group is not None
