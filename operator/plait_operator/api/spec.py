@@ -28,19 +28,21 @@ class PvcSource(Section):
     """A PersistentVolumeClaim that holds the model's folder."""
 
     claim_name: str = Field(min_length=1, max_length=253, description="Name of the claim.")
-    path: str = Field(default="", description="Folder of the model in the volume (empty: its root).")
+    path: str = Field(
+        default="", max_length=4096, description="Folder of the model in the volume (empty: its root)."
+    )
 
 
 class HostPathSource(Section):
     """A folder on every engine node."""
 
-    path: str = Field(min_length=1, description="Absolute path of the model's folder.")
+    path: str = Field(min_length=1, max_length=4096, description="Absolute path of the model's folder.")
 
 
 class HubSource(Section):
     """A model hub repository, which every engine downloads at its start."""
 
-    repo: str = Field(min_length=1, description="Repository, for example zai-org/GLM-5.")
+    repo: str = Field(min_length=1, max_length=200, description="Repository, for example zai-org/GLM-5.")
     secret_ref: SecretKeyRef | None = Field(
         default=None, description="Token for the hub; it is given to the engines as HF_TOKEN."
     )
@@ -64,7 +66,9 @@ class Model(Section):
         default=None, ge=1, description="Longest request in tokens (default: the model's own)."
     )
     family: str | None = Field(
-        default=None, description="A model whose shape Plait knows: then nothing has to be read first."
+        default=None,
+        max_length=63,
+        description="A model whose shape Plait knows: then nothing has to be read first.",
     )
     shape: dict[str, Any] | None = Field(
         default=None, description="The fields of the model's config.json, in place of `family`."
@@ -76,7 +80,9 @@ class Engine(Section):
 
     image: str = Field(min_length=1, description="Image of stock SGLang; a role may name its own.")
     version: str = Field(
-        default=ENGINE_VERSIONS[-1], description="Version of SGLang in the image; checked before it starts."
+        default=ENGINE_VERSIONS[-1],
+        max_length=63,
+        description="Version of SGLang in the image; checked before it starts.",
     )
     device: Literal["cuda", "cpu"] = Field(
         default="cuda", description="cpu: for trying things out, with a tiny model and no GPU."
@@ -108,14 +114,18 @@ class Cache(Section):
 
     layout: str = Field(
         default=Layout.SHARED.value,
+        max_length=63,
         description="shared: one copy per group. replicated: the reference, one copy per rank.",
     )
     split: str = Field(
-        default=Split.PAGE_INTERLEAVE.value, description="Which rank a sequence's next page prefers."
+        default=Split.PAGE_INTERLEAVE.value,
+        max_length=63,
+        description="Which rank a sequence's next page prefers.",
     )
     page_size: int = Field(default=PAGE_SIZE, description="Tokens per page; kernels count on 64.")
     dtype: str = Field(
         default="fp8_e4m3",
+        max_length=63,
         description="How KV is stored: fp8_e4m3, or bfloat16. On cpu it is float32, whatever stands here.",
     )
     prefetch: bool = Field(default=True, description="Fetch the dense view one layer ahead.")
@@ -179,7 +189,9 @@ class Rdma(Section):
     )
     count: int = Field(default=1, ge=1, description="How many of it each engine pod asks for.")
     devices: list[str] = Field(
-        default_factory=list, description="Devices that transfers use, for example mlx5_0 (default: all)."
+        default_factory=list,
+        max_length=64,
+        description="Devices that transfers use, for example mlx5_0 (default: all).",
     )
 
 
@@ -187,7 +199,7 @@ class Transfer(Section):
     """How pages travel from prefill to decode."""
 
     backend: str = Field(
-        default=TransferBackend.MOONCAKE.value, description="mooncake (RDMA), or mooncake_tcp."
+        default=TransferBackend.MOONCAKE.value, max_length=63, description="mooncake (RDMA), or mooncake_tcp."
     )
     rdma: Rdma = Field(default_factory=Rdma)
 
@@ -222,8 +234,8 @@ class Router(Section):
         default=None, description="Image of the router (default: that of the operator's own release)."
     )
     processes: int = Field(default=1, ge=1, description="Processes per pod that serve clients.")
-    policy: str = Field(default="prefix-aware", description="Choice of prefill workers.")
-    decode_policy: str = Field(default="least-load", description="Choice of decode workers.")
+    policy: str = Field(default="prefix-aware", max_length=63, description="Choice of prefill workers.")
+    decode_policy: str = Field(default="least-load", max_length=63, description="Choice of decode workers.")
     auth: RouterAuth | None = None
     tls: RouterTls | None = None
     service: RouterService = Field(default_factory=RouterService)
@@ -258,7 +270,9 @@ class RoleAutoscaling(Section):
     min_replicas: int = Field(default=1, ge=1)
     max_replicas: int = Field(default=1, ge=1)
     metrics: list[dict[str, Any]] = Field(
-        default_factory=list, description="Metrics of the HPA (autoscaling/v2); needed unless external."
+        default_factory=list,
+        max_length=64,
+        description="Metrics of the HPA (autoscaling/v2); needed unless external.",
     )
     behavior: dict[str, Any] = Field(
         default_factory=dict, description="Behaviour of the HPA (autoscaling/v2)."

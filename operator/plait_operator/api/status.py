@@ -59,12 +59,16 @@ class Hashes(Facts):
 
 
 class RoleStatus(Facts):
-    """Counts of one role over all revisions. `updated`: pods of the newest revision."""
+    """Counts of one role over all revisions. `updated`: pods of the newest revision.
+
+    `pods`: ready pods of those wanted, "2/3", as `kubectl get` shows them.
+    """
 
     replicas: int = 0
     ready: int = 0
     available: int = 0
     updated: int = 0
+    pods: str = ""
     revision: str = ""
 
 
