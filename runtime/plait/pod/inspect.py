@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,25 +21,7 @@ from plait.pod.deadline import Deadline, Waiting
 from plait.pod.message import TERMINATION_LOG, leave
 
 FIELDS = (
-    "architectures",
-    "model_type",
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "vocab_size",
-    "kv_lora_rank",
-    "qk_rope_head_dim",
-    "qk_nope_head_dim",
-    "v_head_dim",
-    "index_n_heads",
-    "index_head_dim",
-    "index_topk",
-    "index_topk_freq",
-    "index_topk_pattern",
-    "cli_factor",
-    "max_position_embeddings",
-    "num_nextn_predict_layers",
-    "dtype",
+    *(field.name for field in fields(ModelShape) if field.name not in ("quantization", "rope")),
     "torch_dtype",
     "rope_theta",
     "rope_scaling",

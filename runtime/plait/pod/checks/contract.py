@@ -78,7 +78,8 @@ def stored_dtype(args: dict[str, object], shape: ModelShape, *, cpu: bool) -> Kv
     if not cpu:
         return None
     compute = str(args.get("dtype", "auto"))
-    return kv_dtype(shape.dtype if compute == "auto" else compute, field="dtype")
+    named = {"auto": shape.dtype, "float": KvDtype.FP32.value}.get(compute, compute)
+    return kv_dtype(named, field="dtype")
 
 
 def judge(expected: ContractFile, role: str, wire: WireContract, group: GroupContract) -> CheckResult:
