@@ -1,1 +1,9 @@
-"""Whether a SharedKVDeployment may be: the contract's one validator, told by the fields of the resource."""
+"""Whether a manifest may run: pure rules, all told at once, with the contract's own validator among them."""
+
+from plait_operator.validate.advice import warnings
+from plait_operator.validate.contract import stack_config
+from plait_operator.validate.read import read, read_role
+from plait_operator.validate.spec import validate_spec
+from plait_operator.validate.update import validate_update
+
+__all__ = ["read", "read_role", "stack_config", "validate_spec", "validate_update", "warnings"]

@@ -1,0 +1,92 @@
+"""A manifest's JSON -> the deployment, and all that is wrong with it: form, rules and contract together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plait.contract.families import FAMILIES
+from plait.contract.shape import ModelShape
+from plait.contract.violation import ContractError, Violation
+from plait_operator.api.base import API_VERSION
+from plait_operator.api.resource import Meta, SharedKVDeployment
+from plait_operator.api.spec import SharedKVDeploymentSpec, SharedKVRoleSpec
+from plait_operator.api.status import SharedKVDeploymentStatus
+from plait_operator.validate.form import read_form
+from plait_operator.validate.spec import validate_spec
+from plait_operator.validate.wording import INT32, service_name
+
+KIND = "SharedKVDeployment"
+
+
+def read(
+    body: Mapping[str, Any],
+    *,
+    shape: ModelShape | None = None,
+    experimental: frozenset[str] = frozenset(),
+) -> tuple[SharedKVDeployment | None, list[Violation]]:
+    """The deployment in `body`, and every violation of form and contract.
+
+    The deployment is None when `body` has faults of form: then nothing can be planned from it. It is given
+    beside violations of the contract. `shape`: the model's as it was inspected (None: a family's or the
+    manifest's own is found here).
+    """
+    found = [*_kind(body), *_name(body)]
+    told = body.get("spec")
+    form = read_form(told, SharedKVDeploymentSpec)
+    spec: SharedKVDeploymentSpec = form.spec
+    rules = validate_spec(spec, shape=shape or shape_in(spec), experimental=experimental)
+    found += [*form.faults, *(v for v in rules if not form.hides(v.field))]
+    if form.faults or not isinstance(body.get("metadata"), Mapping):
+        return None, found
+    status = body.get("status") or {}
+    deployment = SharedKVDeployment(
+        meta=Meta.of(body),
+        spec=spec,
+        status=SharedKVDeploymentStatus.model_validate(status),
+        status_raw=status,
+    )
+    return deployment, found
+
+
+def shape_in(spec: SharedKVDeploymentSpec) -> ModelShape | None:
+    """The model's shape as far as the manifest itself tells it soundly: of a family, or inline."""
+    if spec.model.family is not None:
+        return FAMILIES.get(spec.model.family)
+    if spec.model.shape is None:
+        return None
+    try:
+        return ModelShape.from_config(spec.model.shape)
+    except ContractError:
+        return None
+
+
+def read_role(body: Mapping[str, Any]) -> list[Violation]:
+    """Every violation of a SharedKVRole."""
+    form = read_form(body.get("spec"), SharedKVRoleSpec)
+    found = list(form.faults)
+    if form.spec.replicas > INT32:
+        reason = "is more than Kubernetes counts"
+        found.append(Violation("spec.replicas", form.spec.replicas, reason, f"at most {INT32}"))
+    return found
+
+
+def _kind(body: Mapping[str, Any]) -> list[Violation]:
+    wanted = {"apiVersion": API_VERSION, "kind": KIND}
+    return [
+        Violation(field, body.get(field), "not a manifest that Plait reads", f"{field}: {value}")
+        for field, value in wanted.items()
+        if body.get(field) != value
+    ]
+
+
+def _name(body: Mapping[str, Any]) -> list[Violation]:
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if isinstance(metadata, Mapping) and name is None and metadata.get("generateName"):
+        return []  # the API server makes the name after admission, and the CRD's rule sees it
+    if not isinstance(name, str) or not name:
+        return [Violation("metadata.name", name, "is missing", "write a name")]
+    if why := service_name(name):
+        return [Violation("metadata.name", name, f"names a Service: {why}", "a shorter or plainer name")]
+    return []
