@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from plait_operator import names
 from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.api.spec import SharedKVDeploymentSpec
+from plait_operator.children import volumes
 from plait_operator.children.context import Release
+from plait_operator.children.merge import merged, merged_env
 from plait_operator.children.meta import meta
+from plait_operator.children.placement import placement
 from plait_operator.children.security import restricted_container, restricted_pod
 from plait_operator.observed import Manifest
 
@@ -23,7 +25,6 @@ SOURCE: Final = "plait.dev/model-source"
 CONFIG: Final = "config.json"
 """Key of the ConfigMap."""
 
-_RUNTIME, _MODEL = "/plait", "/model"
 # The engine's image may have to be pulled first, and it is large.
 _DEADLINE_S = 3600
 _READ_S = 120
@@ -83,7 +84,7 @@ def inspect_job(deployment: SharedKVDeployment, release: Release) -> Manifest:
 
 
 def _pod(spec: SharedKVDeploymentSpec, release: Release) -> Manifest:
-    model, volumes, mounts = _model(spec)
+    mounted = _model(spec)
     pod: Manifest = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -92,11 +93,11 @@ def _pod(spec: SharedKVDeploymentSpec, release: Release) -> Manifest:
         "terminationGracePeriodSeconds": 5,
         "securityContext": restricted_pod(),
         "initContainers": [_runtime(spec, release)],
-        "containers": [_inspect(spec, release, model=model, mounts=mounts)],
+        "containers": [_inspect(spec, release, mounts=[mount for _, mount in mounted])],
         "volumes": [
             {"name": "plait", "emptyDir": {"sizeLimit": "1Gi"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-            *volumes,
+            *(volume for volume, _ in mounted),
         ],
         **_placement(spec),
     }
@@ -112,19 +113,18 @@ def _runtime(spec: SharedKVDeploymentSpec, release: Release) -> Manifest:
         "name": "runtime",
         "image": spec.runtime.image or release.runtime_image,
         "imagePullPolicy": release.image_pull_policy,
-        "command": ["/opt/plait/inject", _RUNTIME],
+        "command": ["/opt/plait/inject", volumes.RUNTIME],
         "resources": {
             "requests": {"cpu": "50m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
         },
         "securityContext": restricted_container(),
-        "volumeMounts": [{"name": "plait", "mountPath": _RUNTIME}],
+        "volumeMounts": [{"name": "plait", "mountPath": volumes.RUNTIME}],
     }
 
 
-def _inspect(
-    spec: SharedKVDeploymentSpec, release: Release, *, model: str, mounts: list[Manifest]
-) -> Manifest:
+def _inspect(spec: SharedKVDeploymentSpec, release: Release, *, mounts: list[Manifest]) -> Manifest:
+    model = volumes.model_path(spec.model.source)
     command = ["python3", "-m", "plait.pod.inspect", "--model", model, "--deadline-s", str(_READ_S)]
     if spec.model.source.hub is not None and spec.model.revision:
         command += ["--revision", spec.model.revision]
@@ -141,7 +141,7 @@ def _inspect(
         },
         "securityContext": restricted_container(),
         "volumeMounts": [
-            {"name": "plait", "mountPath": _RUNTIME, "readOnly": True},
+            {"name": "plait", "mountPath": volumes.RUNTIME, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
             *mounts,
         ],
@@ -151,7 +151,7 @@ def _inspect(
 def _environment(spec: SharedKVDeploymentSpec) -> list[Manifest]:
     """The engines' own environment (a mirror of the hub, a proxy), and what this container needs over it."""
     told: list[Manifest] = [
-        {"name": "PYTHONPATH", "value": f"{_RUNTIME}/site"},
+        {"name": "PYTHONPATH", "value": f"{volumes.RUNTIME}/site"},
         {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
         {"name": "HOME", "value": "/tmp"},
         {"name": "HF_HOME", "value": "/tmp/hf"},
@@ -160,28 +160,16 @@ def _environment(spec: SharedKVDeploymentSpec) -> list[Manifest]:
     if hub is not None and hub.secret_ref is not None:
         reference = {"name": hub.secret_ref.name, "key": hub.secret_ref.key}
         told.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
-    mine = {variable["name"] for variable in told}
-    return [*(v for v in spec.engine.env if v.get("name") not in mine), *told]
+    return merged_env(spec.engine.env, told)
 
 
-def _model(spec: SharedKVDeploymentSpec) -> tuple[str, list[Manifest], list[Manifest]]:
-    """What `--model` names, and the volumes and mounts that it needs."""
-    source = spec.model.source
-    if source.hub is not None:
-        return source.hub.repo, [], []
-    mount: Manifest = {"name": "model", "mountPath": _MODEL, "readOnly": True}
-    if source.pvc is not None:
-        claim = {"claimName": source.pvc.claim_name, "readOnly": True}
-        folder = str(PurePosixPath(_MODEL) / source.pvc.path.lstrip("/"))
-        return folder, [{"name": "model", "persistentVolumeClaim": claim}], [mount]
-    if source.host_path is not None:
-        path = {"path": source.host_path.path, "type": "Directory"}
-        return _MODEL, [{"name": "model", "hostPath": path}], [mount]
-    raise ValueError("spec.model.source names no source: a spec is validated before it is inspected")
+def _model(spec: SharedKVDeploymentSpec) -> list[tuple[Manifest, Manifest]]:
+    """The model's volume and its mount; a hub needs none for one small file."""
+    return [] if spec.model.source.hub is not None else [volumes.model(spec.model.source)]
 
 
 def _placement(spec: SharedKVDeploymentSpec) -> Manifest:
-    """Where the prefill pods may be: the weights are there, and so is the engine's image."""
-    wanted = spec.prefill.pod_template.get("spec") or {}
+    """Where the prefill pods may be, GPUs aside: the weights are there, and so is the engine's image."""
     fields = ("nodeSelector", "tolerations", "affinity", "runtimeClassName", "schedulerName")
-    return {name: wanted[name] for name in fields if wanted.get(name)}
+    wanted = spec.prefill.pod_template.get("spec") or {}
+    return merged(placement(spec), {name: wanted[name] for name in fields if wanted.get(name)})

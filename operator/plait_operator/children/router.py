@@ -8,6 +8,7 @@ from plait_operator import names
 from plait_operator.children import ports
 from plait_operator.children.accounts import account_name
 from plait_operator.children.context import Context
+from plait_operator.children.merge import merged
 from plait_operator.children.meta import meta
 from plait_operator.children.security import restricted_container, restricted_pod
 from plait_operator.observed import Manifest
@@ -71,7 +72,14 @@ def _template(ctx: Context) -> Manifest:
         pod["imagePullSecrets"] = [{"name": ref.name} for ref in spec.pods.image_pull_secrets]
     if spec.pods.priority_class_name:
         pod["priorityClassName"] = spec.pods.priority_class_name
-    return {"metadata": {"labels": names.labels(name, role="router")}, "spec": pod}
+    wanted = spec.router.pod_template
+    told = merged(
+        {"metadata": {"labels": {}}, "spec": pod},
+        {key: wanted[key] for key in ("metadata", "spec") if wanted.get(key) is not None},
+    )
+    # What selectors and policies count on stands over whatever was merged in.
+    told["metadata"]["labels"] |= names.labels(name, role="router")
+    return told
 
 
 def _container(ctx: Context, secrets: list[tuple[str, str, str]]) -> Manifest:

@@ -47,7 +47,7 @@ def of(spec: SharedKVDeploymentSpec, resources: Mapping[str, Any], *, contract_m
             _empty("shm", medium="Memory", sizeLimit=SHM_LIMIT[spec.engine.device]),
             _mount("shm", "/dev/shm"),
         ),
-        _model(spec.model.source),
+        model(spec.model.source),
         *_huge_pages(resources),
     ]
     return Mounted([volume for volume, _ in told], [mount for _, mount in told])
@@ -62,7 +62,8 @@ def model_path(source: ModelSource) -> str:
     return MODEL
 
 
-def _model(source: ModelSource) -> tuple[Manifest, Manifest]:
+def model(source: ModelSource) -> tuple[Manifest, Manifest]:
+    """The volume that holds the model, and its mount."""
     if source.hub is not None:
         # Kept over restarts of the container, not of the pod.
         return _empty("model"), _mount("model", HUB)

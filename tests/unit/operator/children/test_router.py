@@ -106,3 +106,29 @@ def test_resources_grow_with_processes_unless_they_are_given():
 
 def test_no_variables_of_services_reach_the_pod():
     assert pod()["enableServiceLinks"] is False
+
+
+def test_the_pod_template_is_merged_in_and_takes_no_label_of_ours_away():
+    told = router(
+        context(
+            router={
+                "podTemplate": {
+                    "metadata": {
+                        "labels": {"team": "x", "plait.dev/role": "decode"},
+                        "annotations": {"a": "b"},
+                    },
+                    "spec": {
+                        "tolerations": [{"key": "infra"}],
+                        "containers": [{"name": "router", "env": [{"name": "A", "value": "1"}]}],
+                    },
+                }
+            }
+        )
+    )["spec"]["template"]
+    assert told["metadata"]["labels"]["team"] == "x"
+    assert told["metadata"]["labels"]["plait.dev/role"] == "router"
+    assert told["metadata"]["annotations"] == {"a": "b"}
+    assert told["spec"]["tolerations"] == [{"key": "infra"}]
+    (only,) = told["spec"]["containers"]
+    assert {"name": "A", "value": "1"} in only["env"]
+    assert only["args"] == container()["args"]
