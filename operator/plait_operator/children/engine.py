@@ -10,15 +10,14 @@ from plait.contract.layouts import TransferBackend
 from plait.contract.settings import Settings
 from plait.contract.validate.engine_args import KNOWN_VERSIONS, engine_args
 from plait_operator.api.spec import SharedKVDeploymentSpec
+from plait_operator.children import ports
 from plait_operator.children.context import Context
 from plait_operator.children.merge import merged_env
 from plait_operator.children.placement import rdma, side
 from plait_operator.children.volumes import HUB, RUNTIME, STATE, model_path
 from plait_operator.observed import Manifest
 
-HTTP_PORT: Final = 30000
-BOOTSTRAP_PORT: Final = 8998
-RENDEZVOUS_PORT: Final = 20000
+RENDEZVOUS: Final = 20000
 """Where the hosts of a group meet, on the leader."""
 COMMAND: Final = ("python3", "-m", "plait.engine")
 
@@ -41,7 +40,7 @@ def flags(ctx: Context, role: str) -> list[str]:
     hosts = spec.prefill.nodes_per_group
     if role == "prefill" and hosts > 1:
         # The kubelet fills these in from what the LeaderWorkerSet tells each pod.
-        leader = f"$(LWS_LEADER_ADDRESS):{RENDEZVOUS_PORT}"
+        leader = f"$(LWS_LEADER_ADDRESS):{RENDEZVOUS}"
         told += host_flags(hosts=hosts, rank="$(LWS_WORKER_INDEX)", leader=leader)
     return told
 
@@ -76,7 +75,7 @@ def _data(ctx: Context, role: str) -> LaunchData:
         "model": model_path(spec.model.source),
         "served_name": spec.model.name,
         "host": "0.0.0.0",
-        "port": HTTP_PORT,
+        "port": ports.ENGINE,
         "context_length": ctx.context_length or None,
         "state_dir": STATE,
         "transfer": spec.transfer.backend,
@@ -87,7 +86,7 @@ def _data(ctx: Context, role: str) -> LaunchData:
         return decode_data(**common, max_total_tokens=None)
     return prefill_data(
         **common,
-        bootstrap_port=BOOTSTRAP_PORT,
+        bootstrap_port=ports.BOOTSTRAP,
         cp=spec.prefill.context_parallel,
         layout=spec.cache.layout,
         split=spec.cache.split,
@@ -98,8 +97,7 @@ def _data(ctx: Context, role: str) -> LaunchData:
 
 def _own_arguments(spec: SharedKVDeploymentSpec, role: str) -> dict[str, object]:
     """Arguments that only a deployment has; the user's own go over them."""
-    # Figures for Prometheus, on the port that serves.
-    told: dict[str, object] = {"enable_metrics": True}
+    told: dict[str, object] = {}
     if spec.engine.device == "cpu":
         told["dtype"] = "float32"
     else:

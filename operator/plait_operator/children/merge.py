@@ -56,9 +56,10 @@ def merged_env(*layers: Iterable[Mapping[str, Any]]) -> list[Manifest]:
     """
     told: dict[object, Manifest] = {}
     for number, variable in enumerate(variable for layer in layers for variable in layer):
-        name = variable.get("name", f"\0{number}")
+        # One without a name is like no other: the API server says so.
+        name = variable["name"] if isinstance(variable.get("name"), str) else number
         told.pop(name, None)
-        told[name] = dict(variable)
+        told[name] = copy.deepcopy(dict(variable))
     return list(told.values())
 
 
@@ -67,16 +68,13 @@ def _field(key: str, old: object, new: object) -> object:
         return merged(old, new)
     if isinstance(old, list) and isinstance(new, list):
         if key == "env":
-            return merged_env(_maps(old), _maps(new)) if len(_maps(new)) == len(new) else old + new
+            sound = all(isinstance(variable, dict) for variable in (*old, *new))
+            return merged_env(old, new) if sound else [*old, *copy.deepcopy(new)]
         if key in _KEYS:
             return _by_key(key, old, new)
         if key in _APPENDED:
             return [*old, *(copy.deepcopy(item) for item in new if item not in old)]
     return copy.deepcopy(new)
-
-
-def _maps(items: list[Any]) -> list[Manifest]:
-    return [item for item in items if isinstance(item, dict)]
 
 
 def _by_key(key: str, old: list[Any], new: list[Any]) -> list[Any]:

@@ -6,16 +6,9 @@ from typing import Any, Final
 
 from plait.contract.kv import GroupContract
 from plait_operator import names
-from plait_operator.children import volumes
+from plait_operator.children import ports, volumes
 from plait_operator.children.context import Context
-from plait_operator.children.engine import (
-    BOOTSTRAP_PORT,
-    COMMAND,
-    HTTP_PORT,
-    RENDEZVOUS_PORT,
-    environment,
-    flags,
-)
+from plait_operator.children.engine import COMMAND, RENDEZVOUS, environment, flags
 from plait_operator.children.merge import merged
 from plait_operator.children.placement import gpus, placement, rdma, resources, side
 from plait_operator.children.probes import grace, lifecycle, probes
@@ -136,17 +129,17 @@ def _preflight(ctx: Context, role: str, argv: list[str]) -> list[str]:
 
 
 def _ports(role: str, *, leads: bool, spans: bool) -> list[Manifest]:
-    told = [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}]
+    told = [{"name": "http", "containerPort": ports.ENGINE, "protocol": "TCP"}]
     if role == "prefill" and leads:
-        told.append({"name": "bootstrap", "containerPort": BOOTSTRAP_PORT, "protocol": "TCP"})
+        told.append({"name": "bootstrap", "containerPort": ports.BOOTSTRAP, "protocol": "TCP"})
         if spans:
-            told.append({"name": "rendezvous", "containerPort": RENDEZVOUS_PORT, "protocol": "TCP"})
+            told.append({"name": "rendezvous", "containerPort": RENDEZVOUS, "protocol": "TCP"})
     return told
 
 
 def _lifecycle(drain_seconds: int, *, worker: bool) -> Manifest:
     """A worker stays until its leader has drained: they are told to go at the same moment."""
-    return lifecycle(drain_seconds, url=f"http://$LWS_LEADER_ADDRESS:{HTTP_PORT}" if worker else "")
+    return lifecycle(drain_seconds, url=f"http://$LWS_LEADER_ADDRESS:{ports.ENGINE}" if worker else "")
 
 
 def _security(ctx: Context) -> Manifest:
