@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from plait.contract.capacity import MemoryPlan, plan_memory, tokens_for_bytes
+from plait.contract.capacity import (
+    pages_of_pool,
+    plan_memory,
+    pool_bytes,
+    scratch_bytes,
+    scratch_for,
+    tokens_for_bytes,
+)
 from plait.contract.families import FAMILIES
 from plait.contract.kv import GroupContract, WireContract
 from plait.contract.layouts import KvDtype, Layout, Split
@@ -120,24 +127,50 @@ def estimate(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Capacity | None
         )
     except ContractError as error:
         raise ContractError([_in_manifest(v, length=length) for v in error.violations]) from None
-    shared = plan.tokens
-    if plan.layout is not Layout.SHARED:
-        shared = tokens_for_bytes(
-            plan.pool_bytes, ranks=ranks, layers=layers, row=rows.total, layout=Layout.SHARED
-        )
-    return capacity_of(plan, shared=shared)
-
-
-def capacity_of(plan: MemoryPlan, *, shared: int) -> Capacity:
-    """A plan as the status shows it. `shared`: tokens that the shared layout holds in the same bytes."""
+    pool = plan.pool_bytes
     return Capacity(
         bytes_per_rank=plan.total_bytes,
-        tokens_shared=shared,
+        tokens_shared=tokens_for_bytes(
+            pool, ranks=ranks, layers=layers, row=rows.total, layout=Layout.SHARED
+        ),
         tokens_replicated=plan.tokens_replicated,
         max_context=plan.longest,
-        max_concurrent=plan.tokens // plan.longest if plan.longest else 0,
+        max_concurrent=plan.tokens // plan.longest,
         source="estimated",
     )
+
+
+def reported(spec: SharedKVDeploymentSpec, shape: ModelShape, *, tokens: int) -> Capacity:
+    """What a prefill group holds that says it has a pool of `tokens`.
+
+    Raises ContractError for choices that have no place in a contract, and for tokens that are no pool.
+    """
+    layout = _choice(Layout, spec.cache.layout, "spec.cache.layout")
+    ranks, layers = spec.prefill.context_parallel, shape.num_hidden_layers
+    rows = shape.rows(kv_dtype_of(spec))
+    pages = pages_of_pool(tokens, ranks=ranks, field="the reported tokens")
+    pool = pool_bytes(pages, ranks=ranks, layers=layers, row=rows.total, layout=layout)
+
+    def held(other: Layout) -> int:
+        return tokens_for_bytes(pool, ranks=ranks, layers=layers, row=rows.total, layout=other)
+
+    length = max(context_length_of(spec, shape), 1)
+    slot = spec.cache.scratch_tokens or scratch_for(context_length=length, chunk=spec.prefill.chunk)
+    scratch = scratch_bytes(slot, rows=rows) if layout is Layout.SHARED else 0
+    longest = min(length, tokens, slot)
+    return Capacity(
+        bytes_per_rank=pool + scratch,
+        tokens_shared=held(Layout.SHARED),
+        tokens_replicated=held(Layout.REPLICATED),
+        max_context=longest,
+        max_concurrent=tokens // longest,
+        source="reported",
+    )
+
+
+def active_tokens(capacity: Capacity, *, layout: str) -> int:
+    """Tokens in the layout that the deployment uses."""
+    return capacity.tokens_replicated if layout == Layout.REPLICATED else capacity.tokens_shared
 
 
 def _kv_budget(spec: SharedKVDeploymentSpec, shape: ModelShape) -> int | None:
