@@ -42,8 +42,8 @@ def _availability(spec: SharedKVDeploymentSpec) -> Iterator[str]:
     for role, replicas in (("prefill", spec.prefill.replicas), ("decode", spec.decode.replicas)):
         if 0 < replicas <= rollout.max_unavailable:
             yield (
-                f"spec.rollout.maxUnavailable: {rollout.max_unavailable} lets a rollout take all {replicas} "
-                f"{role} pods at once; keep it below the replicas"
+                f"spec.rollout.maxUnavailable: {rollout.max_unavailable} lets a rollout take every {role} "
+                f"pod at once ({replicas}); keep it below the replicas"
             )
         if replicas == 0 and getattr(spec.autoscaling, role) is None:
             yield f"spec.{role}.replicas: 0 means that no request can be served"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
+from plait.contract.arguments import flags_of
 from plait.contract.config import (
     CacheConfig,
     DecodeConfig,
@@ -17,17 +18,33 @@ from plait.contract.config import (
 )
 from plait.contract.layouts import KvDtype
 from plait.contract.shape import ModelShape
-from plait.contract.validate import validate_stack
+from plait.contract.validate import KNOWN_VERSIONS, engine_args, validate_stack
+from plait.contract.validate.engine import RANKS
 from plait.contract.validate.model import validate_model
-from plait.contract.violation import Violation
+from plait.contract.violation import ContractError, Violation
 from plait_operator.api.spec import SharedKVDeploymentSpec
-from plait_operator.validate.arguments import Argument, Arguments, arguments
+from plait_operator.validate.arguments import Argument, Arguments, arguments, field_name
 
 DTYPES = (KvDtype.FP8_E4M3.value, KvDtype.BF16.value)
 """Choices of spec.cache.dtype."""
 MULTI_HOST = "multi-host-groups"
 """Experimental feature of the operator that lets groups span nodes."""
 
+_FIXES = {
+    "spec.engine.version": f"{' or '.join(KNOWN_VERSIONS)}, with an image of it",
+    "spec.prefill.contextParallel": " or ".join(map(str, RANKS)),
+    "spec.prefill.nodesPerGroup": "1",
+    "spec.decode.dataParallel": "1, and more spec.decode.replicas",
+}
+"""What to write, where the contract's own fix speaks of arguments that the operator sets."""
+# Arguments that the contract derives from its own configuration, and may name in a reason.
+_DERIVED = {
+    "context_length": "spec.model.contextLength",
+    "page_size": "spec.cache.pageSize",
+    "kv_cache_dtype": "spec.cache.dtype",
+    "attn_cp_size": "spec.prefill.contextParallel",
+    "tp_size": "spec.prefill.contextParallel",
+}
 _SECTION = re.compile(r"\b(?:model|cache|prefill|decode|transfer|engine)\.[a-zA-Z][\w.]*")
 
 
@@ -61,7 +78,9 @@ def contract_violations(
             continue
         field = _place(told.field, mapped.sources)
         reason, fix = (_told(text, mapped.sources) for text in (told.reason, told.fix))
-        found.append(Violation(field, told.value, reason, fix))
+        value = spec.cache.scratch_tokens if field == "spec.cache.scratchTokens" else told.value
+        found.append(Violation(field, value, reason, _FIXES.get(field, fix)))
+    found += _without_a_flag(args, told={v.field for v in found})
     if shape is not None and spec.model.shape is None:
         path = "spec.model.family" if spec.model.family else "spec.model.source"
         found += [v._replace(field=path) for v in validate_model(shape, path=path)]
@@ -70,7 +89,7 @@ def contract_violations(
 
 def _mapped(spec: SharedKVDeploymentSpec, args: Arguments) -> _Mapped:
     cpu = spec.engine.device == "cpu"
-    sources: dict[str, str] = {}
+    sources = {f"{side}.args.{name}": at for side in ("prefill", "decode") for name, at in _DERIVED.items()}
     prefill: dict[str, Any] = {"chunked_prefill_size": spec.prefill.chunk}
     sources["prefill.args.chunked_prefill_size"] = "spec.prefill.chunk"
     if spec.prefill.max_total_tokens is not None:
@@ -109,6 +128,19 @@ def _add(side: str, given: tuple[Argument, ...], own: dict[str, Any], sources: d
     for argument in given:
         own[argument.key] = argument.value
         sources[f"{side}.args.{argument.key}"] = argument.path
+
+
+def _without_a_flag(args: Arguments, *, told: Set[str]) -> Iterator[Violation]:
+    """Values that the command line cannot carry."""
+    table = engine_args(KNOWN_VERSIONS[-1])
+    for argument in (*args.prefill, *args.decode):
+        name = field_name(argument.key)
+        if argument.path in told or name not in table.fields:
+            continue
+        try:
+            flags_of({name: argument.value}, table=table)
+        except ContractError as error:
+            yield from (v._replace(field=argument.path) for v in error.violations)
 
 
 def _place(field: str, sources: Mapping[str, str]) -> str:

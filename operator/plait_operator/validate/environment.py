@@ -90,7 +90,8 @@ def _value(name: str, text: str, where: str) -> Iterator[Violation]:
         except SettingsError as error:
             for told in error.violations:
                 known = name in OWNED or told.reason != "no setting of Plait has this name"
-                yield told._replace(field=f"{where}.{'value' if known else 'name'}")
+                at, value = ("value", text) if known else ("name", name)
+                yield told._replace(field=f"{where}.{at}", value=value)
     for told in validate_environment({name: text}):
         yield told._replace(field=f"{where}.value", fix="remove it")
 

@@ -92,12 +92,12 @@ def _hub(source: HubSource) -> Iterator[Violation]:
 def _shape_source(model: Model) -> Iterator[Violation]:
     if model.family is not None and model.family not in FAMILIES:
         close = nearest(model.family, FAMILIES)
-        hint = f"did you mean {close}?" if close else f"one of {', '.join(FAMILIES)}"
-        fix = f"{hint}; or leave it out, and config.json is read from the source"
+        hint = f"did you mean {close}?" if close else f"one of {', '.join(FAMILIES)}."
+        fix = f"{hint} Or leave it out: config.json is then read from the source"
         yield Violation("spec.model.family", model.family, "not a model that Plait knows", fix)
     if model.family is not None and model.shape is not None:
         reason = f"spec.model.family = {model.family!r} tells the shape already"
-        yield Violation("spec.model.shape", sorted(model.shape), reason, "keep one of the two")
+        yield Violation("spec.model.shape", model.shape, reason, "keep one of the two")
 
 
 def _length(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Iterator[Violation]:

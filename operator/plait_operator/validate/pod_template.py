@@ -21,15 +21,28 @@ ROUTER: Final = "router"
 OWN_INITS: Final = ("runtime", "preflight")
 """Init containers of engine pods that are Plait's."""
 OWN_VOLUMES: Final[Mapping[str, tuple[str, ...]]] = {
-    ENGINE: ("plait", "model", "hub", "shm", "tmp", "state", "contract", "hugepages"),
+    ENGINE: ("plait", "contract", "tmp", "state", "shm", "model"),
     ROUTER: ("tmp", "keys", "tls"),
 }
 """Volumes of the pods that are Plait's, by main container."""
 OWN_MOUNTS: Final[Mapping[str, tuple[str, ...]]] = {
-    ENGINE: ("/plait", "/model", "/dev/shm", "/tmp", "/dev/hugepages"),
+    ENGINE: ("/plait", "/etc/plait", "/run/plait", "/model", "/hub", "/tmp", "/dev/shm"),
     ROUTER: ("/tmp", "/etc/plait"),
 }
 """Folders in the main container that are Plait's, with all below them."""
+
+
+REMOVABLE: Final = frozenset(
+    {
+        "affinity",
+        "nodeSelector",
+        "runtimeClassName",
+        "securityContext",
+        "tolerations",
+        "topologySpreadConstraints",
+    }
+)
+"""Fields of a pod's spec that a podTemplate may take away with a null."""
 
 
 class Refused(NamedTuple):
@@ -75,6 +88,7 @@ REFUSED: Final = (
     Refused("spec.serviceAccountName", "the router finds its workers by its own account", "", ROUTER),
     Refused("spec.serviceAccount", "it is an old name", "podTemplate.spec.serviceAccountName", ENGINE),
     Refused("spec.serviceAccount", "the router finds its workers by its own account", "", ROUTER),
+    Refused("spec.enableServiceLinks", "variables of a Service named plait would be taken for settings"),
     Refused("spec.resources", "the engine's own are decided", "resources of the role"),
     Refused("spec.containers[*].command", _COMMAND, "args of the role", ENGINE),
     Refused("spec.containers[*].args", _COMMAND, "args of the role", ENGINE),
@@ -110,6 +124,7 @@ def template_violations(told: Mapping[str, Any], *, path: str, main: str) -> Ite
     for row in REFUSED:
         if row.main in ("", main):
             yield from _row(row, told, path=path, main=main)
+    yield from _nulls(told, path=path)
     yield from _metadata(told.get("metadata"), path=f"{path}.metadata")
     spec = told.get("spec")
     if spec is None:
@@ -140,6 +155,24 @@ def _row(row: Refused, told: Mapping[str, Any], *, path: str, main: str) -> Iter
             return
     fix = f"remove it; its place is {row.instead}" if row.instead else "remove it"
     yield Violation(where, node, row.reason, fix)
+
+
+def _nulls(told: Mapping[str, Any], *, path: str) -> Iterator[Violation]:
+    """A null takes a field away when templates are merged: only what is not Plait's may go so."""
+    spec = told.get("spec")
+    if not isinstance(spec, dict):
+        return
+    for key in spec:
+        if spec[key] is None and key not in REMOVABLE:
+            reason = "a null takes away what Plait puts there"
+            yield Violation(f"{path}.spec.{key}", None, reason, "leave the field out")
+    for section in _CONTAINERS:
+        for number, container in enumerate(spec.get(section) or ()):
+            for key in container if isinstance(container, dict) else ():
+                if container[key] is None:
+                    where = f"{path}.spec.{section}[{number}].{key}"
+                    reason = "a null takes away what Plait puts there"
+                    yield Violation(where, None, reason, "leave the field out")
 
 
 def _metadata(told: object, *, path: str) -> Iterator[Violation]:

@@ -35,7 +35,7 @@ def read(
     told = body.get("spec")
     form = read_form(told, SharedKVDeploymentSpec)
     spec: SharedKVDeploymentSpec = form.spec
-    rules = validate_spec(spec, shape=shape or shape_in(spec), experimental=experimental)
+    rules = validate_spec(spec, shape=shape_in(spec) or shape, experimental=experimental)
     found += [*form.faults, *(v for v in rules if not form.hides(v.field))]
     if form.faults or not isinstance(body.get("metadata"), Mapping):
         return None, found

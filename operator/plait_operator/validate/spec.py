@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from plait.contract.shape import ModelShape
-from plait.contract.violation import Violation
+from plait.contract.violation import ContractError, Violation
 from plait_operator.api.spec import SharedKVDeploymentSpec
+from plait_operator.capacity import estimate
 from plait_operator.validate.cluster import (
     cache_violations,
     group_violations,
@@ -32,7 +35,7 @@ def validate_spec(
     `shape` None: it is not known before the model's config.json has been read; what depends on it is then
     checked when it is. `experimental`: features of the operator that let through what no test has shown.
     """
-    return [
+    found = [
         *model_violations(spec, shape=shape),
         *image_violations(spec),
         *cache_violations(spec),
@@ -50,3 +53,18 @@ def validate_spec(
         *template_violations(spec.decode.pod_template, path="spec.decode.podTemplate", main=ENGINE),
         *template_violations(spec.router.pod_template, path="spec.router.podTemplate", main=ROUTER),
     ]
+    return found + _capacity(spec, shape, {v.field for v in found})
+
+
+# What the estimate is made from: with one of these wrong there is nothing to estimate.
+_SIZES = ("spec.model", "spec.engine", "spec.cache", "spec.prefill", "spec.transfer")
+
+
+def _capacity(spec: SharedKVDeploymentSpec, shape: ModelShape | None, told: Set[str]) -> list[Violation]:
+    if shape is None or any(field.startswith(_SIZES) for field in told):
+        return []
+    try:
+        estimate(spec, shape)
+    except ContractError as error:
+        return list(error.violations)
+    return []
