@@ -6,7 +6,7 @@ no request can reach.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from plait_operator.actions import SetGate
@@ -21,9 +21,10 @@ def gates(observed: Observed) -> list[SetGate]:
     """The gates that must change, by pod name.
 
     A gate opens once more than half of the ready routers that answered, and at least one, have taken the pod
-    in; it closes when more than half of them have not. At a tie it stays as it is, and so it does while no
-    ready router answers: what one cannot ask about is no reason to take a serving pod out of service. Pods on
-    their way out are left alone.
+    in; it closes when more than half of them say that they have not. At a tie it stays as it is, and so it
+    does while no ready router answers: what one cannot ask about is no reason to take a serving pod out of
+    service. For the same reason a router that knows no engine at all (it has just started) is no voice for
+    closing. Pods on their way out are left alone.
     """
     answers = [router for router in observed.routers if _counts(router)]
     if not answers:
@@ -36,13 +37,14 @@ def _counts(router: RouterFact) -> bool:
     return router.ready and not router.error and router.age_s <= STALE_S
 
 
-def _change(pod: PodFact, answers: Iterable[RouterFact]) -> SetGate | None:
-    votes = [_has(router, pod) for router in answers]
-    yes, no = sum(votes), len(votes) - sum(votes)
-    if yes > no and pod.admitted is not True:
-        return SetGate(pod.name, pod.uid, True, f"{yes} of {len(votes)} routers have taken it in")
-    if no > yes and pod.admitted is True:
-        return SetGate(pod.name, pod.uid, False, _why(pod, answers) or f"{no} of {len(votes)} routers do not")
+def _change(pod: PodFact, answers: Sequence[RouterFact]) -> SetGate | None:
+    yes = sum(1 for router in answers if _has(router, pod))
+    no = sum(1 for router in answers if router.engines and not _has(router, pod))
+    if 2 * yes > len(answers) and pod.admitted is not True:
+        return SetGate(pod.name, pod.uid, True, f"{yes} of {len(answers)} routers have taken it in")
+    if 2 * no > len(answers) and pod.admitted is True:
+        why = _why(pod, answers) or f"{no} of {len(answers)} routers have not taken it in"
+        return SetGate(pod.name, pod.uid, False, why)
     return None
 
 
@@ -50,7 +52,7 @@ def _has(router: RouterFact, pod: PodFact) -> bool:
     return any(engine.taken_in for engine in router.engines if _is(engine.identity, pod))
 
 
-def _why(pod: PodFact, answers: Iterable[RouterFact]) -> str:
+def _why(pod: PodFact, answers: Sequence[RouterFact]) -> str:
     said = {
         engine.trouble
         for router in answers

@@ -24,6 +24,7 @@ def router(*engines: EngineFact, ready: bool = True, age_s: float = 1.0, error: 
     return RouterFact("r", ready, age_s, error, engines)
 
 
+# UNKNOWN: a router that has just started and knows no engine.
 YES, NO, UNKNOWN = router(engine()), router(engine(taken_in=False)), router()
 DOWN = router(engine(), ready=False)
 STALE = router(engine(), age_s=STALE_S + 0.1)
@@ -39,7 +40,7 @@ OTHER = router(engine(of="q"))
         ((), None),
         ((YES,), True),
         ((NO,), False),
-        ((UNKNOWN,), False),
+        ((UNKNOWN,), None),
         ((OTHER,), False),
         ((YES, YES), True),
         ((YES, NO), None),
@@ -59,6 +60,9 @@ OTHER = router(engine(of="q"))
         # One router restarts: it is not ready, then ready and empty, then it knows the pod again.
         ((YES, router(ready=False, error="connection refused")), True),
         ((YES, router(error="connection refused")), True),
+        ((YES, UNKNOWN, UNKNOWN), None),
+        ((NO, UNKNOWN), None),
+        ((NO, NO, UNKNOWN), False),
         # Two processes at one pod: the one that runs now counts.
         ((router(engine(taken_in=False, process="1"), engine(process="2")),), True),
         ((router(engine(taken_in=False, process="1"), engine(taken_in=False, process="2")),), False),
