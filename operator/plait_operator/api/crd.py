@@ -7,6 +7,7 @@ prunes them), the insides of free-form maps, and whatever needs more than one lo
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -303,3 +304,7 @@ def _without_defaults(schema: Schema) -> Schema:
     if "items" in told:
         told["items"] = _without_defaults(told["items"])
     return told
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from plait_operator.api.status import ConditionType
+
+MEANING: dict[ConditionType, str] = {
+    ConditionType.MODEL_INSPECTED: "The model's shape is known: from its family, the spec, or config.json.",
+    ConditionType.ADMITTED: "The spec fits the contract. False: the message lists every violation.",
+    ConditionType.PREFILL_READY: "As many prefill groups of the newest revision are ready as are wanted.",
+    ConditionType.DECODE_READY: "As many decode pods of the newest revision are ready as are wanted.",
+    ConditionType.TRANSFER_READY: "Engine pods passed preflight: devices, peer mapping, versions, hooks.",
+    ConditionType.ROUTER_READY: "As many router pods are ready as are wanted.",
+    ConditionType.AVAILABLE: "Requests can be served. Pods of an older revision count: they serve, too.",
+    ConditionType.PROGRESSING: "Something is being brought about. False: all is done, or it cannot go on.",
+    ConditionType.DEGRADED: "Something is wrong that does not end by itself.",
+}
+"""What each condition says when it is True, in the order in which they come true."""
+
 
 class Reason(StrEnum):
     """`about`: what it means and what to do, in one sentence. `lasting`: it does not end by itself."""

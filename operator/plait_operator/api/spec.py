@@ -106,7 +106,7 @@ class Runtime(Section):
 class HostTier(Section):
     """KV in host memory behind the shared cache. Not there yet: enabling it is refused."""
 
-    enabled: bool = False
+    enabled: bool = Field(default=False, description="Must be false.")
 
 
 class Cache(Section):
@@ -134,7 +134,8 @@ class Cache(Section):
     )
     peer_access: Literal["auto", "required", "off"] = Field(
         default="auto",
-        description="Peer mapping between the GPUs of a group. required: preflight fails without it.",
+        description="Peer mapping between the GPUs of a group. required: preflight fails without it. Write "
+        'off in quotes ("off"), or YAML takes it for a boolean.',
     )
     host_tier: HostTier = Field(default_factory=HostTier)
 
@@ -221,9 +222,11 @@ class RouterTls(Section):
 class RouterService(Section):
     """The Service that clients use."""
 
-    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    port: int = Field(default=80, ge=1, le=65535)
-    annotations: dict[str, str] = Field(default_factory=dict)
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        default="ClusterIP", description="Type of the Service."
+    )
+    port: int = Field(default=80, ge=1, le=65535, description="Port that clients use.")
+    annotations: dict[str, str] = Field(default_factory=dict, description="Annotations of the Service.")
 
 
 class Router(Section):
@@ -267,8 +270,8 @@ class RoleAutoscaling(Section):
     external: bool = Field(
         default=False, description="Another autoscaler (KEDA) scales the role: no HPA is made."
     )
-    min_replicas: int = Field(default=1, ge=1)
-    max_replicas: int = Field(default=1, ge=1)
+    min_replicas: int = Field(default=1, ge=1, description="Fewest replicas of the HPA.")
+    max_replicas: int = Field(default=1, ge=1, description="Most replicas of the HPA.")
     metrics: list[dict[str, Any]] = Field(
         default_factory=list,
         max_length=64,
@@ -289,8 +292,10 @@ class Autoscaling(Section):
 class Pods(Section):
     """What holds for all pods of the deployment."""
 
-    image_pull_secrets: list[SecretRef] = Field(default_factory=list)
-    priority_class_name: str | None = None
+    image_pull_secrets: list[SecretRef] = Field(
+        default_factory=list, description="Secrets that images are pulled with."
+    )
+    priority_class_name: str | None = Field(default=None, description="PriorityClass of all pods.")
     host_network: bool = Field(
         default=False,
         description="Engines in the node's network: for fabrics that need it. Network policies do not hold.",

@@ -30,53 +30,54 @@ class ConditionType(StrEnum):
 
 
 class Condition(Facts):
-    """One condition, as `metav1.Condition` has it. `status`: True, False or Unknown."""
+    """One condition, as `metav1.Condition` has it."""
 
     type: str
-    status: str
-    reason: str
-    message: str = ""
-    observed_generation: int = 0
-    last_transition_time: str = ""
+    status: str = Field(description="True, False or Unknown.")
+    reason: str = Field(description="One word for programs; the table of reasons says what each means.")
+    message: str = Field(default="", description="Why, for people, with the fix where there is one.")
+    observed_generation: int = Field(default=0, description="Generation of the spec that it was made from.")
+    last_transition_time: str = Field(default="", description="When `status` last changed.")
 
 
 class Capacity(Facts):
-    """Tokens of one prefill group. `source`: estimated from sizes, or reported by the engines."""
+    """Tokens of one prefill group."""
 
-    bytes_per_rank: int = 0
-    tokens_shared: int = 0
-    tokens_replicated: int = 0
-    max_context: int = 0
-    max_concurrent: int = 0
-    source: str = "estimated"
+    bytes_per_rank: int = Field(default=0, description="Bytes of one GPU for KV pools and dense scratch.")
+    tokens_shared: int = Field(default=0, description="KV tokens with one copy per group.")
+    tokens_replicated: int = Field(
+        default=0, description="KV tokens in the same bytes with one copy per rank: what stock would hold."
+    )
+    max_context: int = Field(default=0, description="Longest request in tokens.")
+    max_concurrent: int = Field(default=0, description="Requests of that length that fit at once.")
+    source: str = Field(
+        default="estimated", description="estimated: from sizes of model and GPU. reported: by the engines."
+    )
 
 
 class Hashes(Facts):
-    """Hashes of the newest contract: what the router pairs on, and what a group agrees on."""
+    """Hashes of the newest contract, 64 hex digits each."""
 
-    wire: str = ""
-    group: str = ""
+    wire: str = Field(default="", description="Prefill and decode pair only when it is equal.")
+    group: str = Field(default="", description="What the ranks of a prefill group agree on.")
 
 
 class RoleStatus(Facts):
-    """Counts of one role over all revisions. `updated`: pods of the newest revision.
+    """Counts of one role, over all revisions unless `updated`."""
 
-    `pods`: ready pods of those wanted, "2/3", as `kubectl get` shows them.
-    """
-
-    replicas: int = 0
-    ready: int = 0
-    available: int = 0
-    updated: int = 0
-    pods: str = ""
-    revision: str = ""
+    replicas: int = Field(default=0, description="Pods (groups) that are there and not on their way out.")
+    ready: int = Field(default=0, description="Those that are ready.")
+    available: int = Field(default=0, description="Those that are ready and have a partner: they serve.")
+    updated: int = Field(default=0, description="Those of the newest revision.")
+    pods: str = Field(default="", description="Ready of wanted, as `kubectl get` shows it: 2/3.")
+    revision: str = Field(default="", description="The newest revision.")
 
 
 class SharedKVDeploymentStatus(Facts):
     """What is there."""
 
-    observed_generation: int = 0
-    conditions: list[Condition] = Field(default_factory=list)
+    observed_generation: int = Field(default=0, description="Generation of the spec that was last looked at.")
+    conditions: list[Condition] = Field(default_factory=list, description="In the order of the table below.")
     capacity: Capacity | None = None
     contract: Hashes = Field(default_factory=Hashes)
     prefill: RoleStatus = Field(default_factory=RoleStatus)
@@ -89,6 +90,6 @@ class SharedKVDeploymentStatus(Facts):
 class SharedKVRoleStatus(Facts):
     """What the scale subresource tells of one role."""
 
-    replicas: int = 0
-    ready: int = 0
-    selector: str = ""
+    replicas: int = Field(default=0, description="Pods that are there.")
+    ready: int = Field(default=0, description="Pods that are ready.")
+    selector: str = Field(default="", description="Selector of the role's pods.")

@@ -1,0 +1,61 @@
+"""The reference page is the models', and leaves nothing out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plait_operator.api.cel import DEPLOYMENT_RULES
+from plait_operator.api.crd import KINDS, schema_of
+from plait_operator.api.reasons import MEANING, Reason
+from plait_operator.api.reference import markdown
+from plait_operator.api.status import ConditionType
+
+PAGE = Path(__file__).parents[4] / "docs" / "crd.md"
+
+
+def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field
+        yield from fields(field.get("items", field), f"{path}.{name}")
+
+
+FIELDS = [
+    (kind.kind, path, field)
+    for kind in KINDS
+    for part in ("spec", "status")
+    for path, field in fields(schema_of(kind)["properties"][part], part)
+]
+
+
+def test_the_page_is_made_from_the_models() -> None:
+    told = PAGE.read_text()
+    assert told == markdown(), "run: python -m plait_operator.api.reference > docs/crd.md"
+
+
+@pytest.mark.parametrize(("kind", "path", "field"), FIELDS, ids=[f"{k}-{p}" for k, p, _ in FIELDS])
+def test_every_field_is_on_the_page_and_says_what_it_is(kind: str, path: str, field: dict[str, Any]) -> None:
+    assert f"| `{path.rpartition('.')[2]}` |" in markdown()
+    assert field.get("description") or path.endswith(("env.name", "conditions.type")), path
+
+
+@pytest.mark.parametrize("rule", DEPLOYMENT_RULES, ids=lambda rule: f"{rule.at}{rule.field}")
+def test_every_rule_is_on_the_page(rule: Any) -> None:
+    assert rule.message.removeprefix("metadata.name: ") in markdown().replace("\\|", "|")
+
+
+def test_every_condition_and_reason_is_on_the_page() -> None:
+    page = markdown()
+    assert list(MEANING) == list(ConditionType)
+    for reason in Reason:
+        assert f"| {reason.value}{' *' if reason.lasting else ''} | {reason.about} |" in page
+
+
+def test_reasons_are_words_as_kubernetes_wants_them() -> None:
+    for reason in Reason:
+        assert re.fullmatch(r"[A-Z][A-Za-z0-9]{1,62}", reason.value)
+        assert reason.about.endswith(".")
