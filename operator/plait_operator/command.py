@@ -1,0 +1,128 @@
+"""`python -m plait_operator run | admission | crd`."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="The operator of shared-KV serving stacks on Kubernetes.",
+)
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@app.command()
+def run(
+    namespace: Annotated[str, typer.Option(help="Where the operator itself runs.")] = "plait-system",
+    kubeconfig: Annotated[Path | None, typer.Option(help="Default: the pod's service account.")] = None,
+    watch_namespace: Annotated[
+        list[str] | None, typer.Option(help="Look after this namespace only; may be repeated.")
+    ] = None,
+    runtime_image: Annotated[str, typer.Option(help="Runtime where a deployment names none.")] = "",
+    router_image: Annotated[str, typer.Option(help="Router where a deployment names none.")] = "",
+    image_pull_policy: Annotated[str, typer.Option(help="Of these images.")] = "IfNotPresent",
+    experimental: Annotated[
+        list[str] | None, typer.Option(help="Let a feature through that no test has shown; may be repeated.")
+    ] = None,
+    lease_name: Annotated[str, typer.Option(help="Lease of the election.")] = "plait-operator",
+    lease_seconds: Annotated[
+        float, typer.Option(min=3.0, help="How long a silent leader stays one to the others.")
+    ] = 30.0,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Threads that plan and apply.")] = 8,
+    rate: Annotated[float, typer.Option(min=1.0, help="Requests a second to the API server.")] = 100.0,
+    health_host: Annotated[str, typer.Option(help="Address of probes and metrics.")] = "0.0.0.0",
+    health_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of /healthz, /readyz and /metrics.")
+    ] = 8081,
+    resync_seconds: Annotated[
+        float, typer.Option(min=1.0, help="Look at every deployment at least so often.")
+    ] = 600.0,
+    monitoring_namespace: Annotated[
+        str, typer.Option(help="Where Prometheus runs: network policies let it scrape.")
+    ] = "",
+    api_server_cidr: Annotated[
+        list[str] | None,
+        typer.Option(help="Addresses of the API server, for network policies; may be repeated."),
+    ] = None,
+    admission_secret: Annotated[
+        str,
+        typer.Option(help="Secret of the webhook's certificate, to be kept valid (none: not ours to do)."),
+    ] = "",
+    admission_service: Annotated[str, typer.Option(help="Service of the webhook.")] = "",
+    admission_configuration: Annotated[
+        str, typer.Option(help="Name of both webhook configurations, whose CA bundle is kept right.")
+    ] = "",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Watch the cluster and keep it as the deployments say, while this process leads."""
+    _log(log_level)
+    from plait_operator.apply.connection import ConnectionConfigError
+    from plait_operator.children.context import Release
+    from plait_operator.controller.operator import Operator, Options
+
+    default = Release()
+    release = Release(
+        runtime_image=runtime_image or default.runtime_image,
+        router_image=router_image or default.router_image,
+        image_pull_policy=image_pull_policy,
+        namespace=namespace,
+        experimental=frozenset(experimental or ()),
+        monitoring_namespace=monitoring_namespace or default.monitoring_namespace,
+        api_server_cidrs=tuple(api_server_cidr or default.api_server_cidrs),
+    )
+    options = Options(
+        release=release,
+        kubeconfig=kubeconfig,
+        namespaces=tuple(watch_namespace or ()),
+        lease=lease_name,
+        lease_s=lease_seconds,
+        workers=workers,
+        rate=rate,
+        host=health_host,
+        port=health_port,
+        resync_s=resync_seconds,
+    )
+    try:
+        operator = Operator(options, planner=_planner())
+    except ConnectionConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+    sys.exit(operator.run())
+
+
+@app.command()
+def crd() -> None:
+    """Print the definitions of the custom resources as YAML."""
+    from plait_operator.api.crd import main as print_definitions
+
+    print_definitions()
+
+
+def _planner() -> Any:
+    return importlib.import_module("plait_operator.plan.plan").make_plan
+
+
+def main() -> None:
+    """The command line."""
+    app()
+
+
+def _log(level: str) -> None:
+    if level not in _LEVELS:
+        raise typer.BadParameter(
+            f"{level!r} is no level: use one of {', '.join(_LEVELS)}", param_hint="--log-level"
+        )
+    logging.basicConfig(
+        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # kopf tells of every event that it passes on, and of signals that are not its own to handle.
+    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

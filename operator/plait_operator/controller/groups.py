@@ -1,0 +1,49 @@
+"""A router's answer to GET /api/v1/groups as facts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plait_operator.observed import EngineFact, RouterFact
+
+
+def router_fact(pod: str, *, ready: bool, told: Any) -> RouterFact:
+    """Of a router pod. `told`: the parsed body. A form that means nothing is an error in the fact."""
+    groups = told.get("groups") if isinstance(told, Mapping) else None
+    if not isinstance(groups, list):
+        return RouterFact(pod, ready, 0.0, error="its answer has no groups: is this a Plait router?")
+    try:
+        facts = tuple(sorted(_engine(group) for group in groups if group.get("identity")))
+    except (TypeError, ValueError, AttributeError) as error:
+        return RouterFact(pod, ready, 0.0, error=f"its answer cannot be read: {error}")
+    return RouterFact(pod, ready, 0.0, engines=facts)
+
+
+def relevant(facts: tuple[RouterFact, ...]) -> tuple[RouterFact, ...]:
+    """Without what changes all the time and decides nothing: ages, and how many requests are under way."""
+    return tuple(
+        fact._replace(
+            age_s=0.0,
+            engines=tuple(e._replace(in_flight=min(e.in_flight, 1)) for e in fact.engines),
+        )
+        for fact in facts
+    )
+
+
+def _engine(group: Mapping[str, Any]) -> EngineFact:
+    wire = str(group.get("wire_hash") or "")
+    capacity: Mapping[str, Any] = group.get("capacity") or {}
+    known = bool(wire) and group.get("role") == group.get("side")
+    return EngineFact(
+        identity=str(group["identity"]),
+        # Not `ready`: that waits for a partner, and of the first two pods one has to be first.
+        taken_in=known and bool(group.get("reachable")) and not group.get("draining"),
+        pairs=bool(group.get("ready")) and not group.get("draining"),
+        trouble=str(group.get("trouble") or ""),
+        wire_hash=wire,
+        group_hash=str(group.get("group_hash") or ""),
+        tokens=int(capacity.get("tokens") or 0),
+        tokens_replicated=int(capacity.get("tokens_replicated") or 0),
+        in_flight=int(group.get("in_flight") or 0),
+    )
