@@ -10,6 +10,7 @@ from tests.unit.operator.children.engines import GLM, ROLES, container, env, kno
 from tests.unit.operator.children.given import context
 
 from plait.contract.contract_file import ContractFile
+from plait.pod.preflight import read
 from plait_operator import names
 from plait_operator.children.context import Release
 from plait_operator.children.pod import pod as pod_of
@@ -124,6 +125,19 @@ def test_the_preflight_sees_what_the_engine_will_see(role: str) -> None:
     assert value(own, "--gpus") == engine["resources"]["limits"]["nvidia.com/gpu"]
     assert value(own, "--peer-access") == ("auto" if role == "prefill" else "off")
     assert [own[i + 1] for i, word in enumerate(own) if word == "--rdma-device"] == ["mlx5_0", "mlx5_1"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("spec", [{"transfer": RDMA}, CPU], ids=["H200", "CPU"])
+def test_the_preflight_understands_its_command(role: str, spec: dict[str, Any]) -> None:
+    of = pod(role, **spec)
+    words = container(of, "preflight")["command"][3:]
+    told, asked = read(words, {})
+    assert list(asked.flags) == container(of)["command"][3:]
+    assert str(told.contract) == "/etc/plait/contract.json"
+    assert asked.args["disaggregation_mode"] == role
+    assert (asked.cpu, asked.rdma) == ("engine" in spec, "engine" not in spec)
+    assert 0 < asked.shm_bytes
 
 
 def test_the_preflight_is_told_how_much_peer_access_is_needed() -> None:
