@@ -1,0 +1,3 @@
+module plait.test/pause
+
+go 1.24.0
