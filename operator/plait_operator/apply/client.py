@@ -115,11 +115,10 @@ class Client:
         if request.method != "GET":
             query.append(("timeout", f"{max(1, int(self._timeout_s * 0.8))}s"))
         url = f"{self._connection.server}{request.path}" + (f"?{urlencode(query)}" if query else "")
-        body = None if request.body is None else json.dumps(request.body, separators=(",", ":"))
         began = time.monotonic()
         try:
             answer = self._client.rest_client.request(
-                request.method, url, headers=headers, body=body, _request_timeout=self._timeout_s
+                request.method, url, headers=headers, body=request.body, _request_timeout=self._timeout_s
             )
             data: bytes = answer.read()
         except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:

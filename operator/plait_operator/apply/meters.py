@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from plait.telemetry import operator_metrics as names
 from plait.telemetry.metrics import Metric
@@ -12,6 +12,8 @@ class Meters:
     """One set of meters, in a registry of its own (a test may have many)."""
 
     def __init__(self) -> None:
+        # A creation time beside every counter would double what is scraped.
+        disable_created_metrics()
         self.registry = CollectorRegistry()
         self.writes = self._counter(names.WRITES)
         self.request_seconds = self._histogram(names.API_SECONDS)
