@@ -2,8 +2,18 @@
 
 from plait_operator.validate.advice import warnings
 from plait_operator.validate.contract import stack_config
-from plait_operator.validate.read import read, read_role
+from plait_operator.validate.model import family_of_repository
+from plait_operator.validate.read import read, read_replicas, read_role
 from plait_operator.validate.spec import validate_spec
 from plait_operator.validate.update import validate_update
 
-__all__ = ["read", "read_role", "stack_config", "validate_spec", "validate_update", "warnings"]
+__all__ = [
+    "family_of_repository",
+    "read",
+    "read_replicas",
+    "read_role",
+    "stack_config",
+    "validate_spec",
+    "validate_update",
+    "warnings",
+]

@@ -15,6 +15,12 @@ from plait_operator.validate.wording import data_key, object_name
 LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 """Variable by which the engine takes a longer context than the model's own."""
 
+_PUBLISHED = {
+    "zai-org/GLM-5": "glm-5",
+    "zai-org/GLM-5-FP8": "glm-5-fp8",
+    "deepseek-ai/DeepSeek-V3.2": "deepseek-v3.2",
+}
+"""Repository of a hub -> the family of what is published there."""
 _SOURCES = {"pvc": "pvc", "host_path": "hostPath", "hub": "hub"}
 _REPO = re.compile(r"[A-Za-z0-9](?:[\w.-]*\w)?/[A-Za-z0-9](?:[\w.-]*\w)?", re.ASCII)
 _REVISION = re.compile(r"[\w][\w./-]*", re.ASCII)
@@ -35,6 +41,16 @@ def model_violations(spec: SharedKVDeploymentSpec, *, shape: ModelShape | None) 
         reason = f"the longest request (spec.model.contextLength = {longest}) does not fit a group's cache"
         fix = f"at least {longest} in whole stripes, or a shorter spec.model.contextLength"
         yield Violation("spec.prefill.maxTotalTokens", pool, reason, fix)
+
+
+def family_of_repository(repository: object, *, revision: object = None) -> str | None:
+    """The family of what a hub's repository holds; None for an unknown one, or at a revision of its own.
+
+    Whoever names a revision may have one in mind whose config.json is another.
+    """
+    if not isinstance(repository, str) or revision not in (None, "main"):
+        return None
+    return _PUBLISHED.get(repository)
 
 
 def _source(model: Model) -> Iterator[Violation]:
@@ -95,6 +111,11 @@ def _shape_source(model: Model) -> Iterator[Violation]:
         hint = f"did you mean {close}?" if close else f"one of {', '.join(FAMILIES)}."
         fix = f"{hint} Or leave it out: config.json is then read from the source"
         yield Violation("spec.model.family", model.family, "not a model that Plait knows", fix)
+    elif model.family is not None and model.source.hub is not None:
+        held = family_of_repository(model.source.hub.repo, revision=model.revision)
+        if held is not None and held != model.family:
+            reason = f"spec.model.source.hub.repo = {model.source.hub.repo} holds {held}"
+            yield Violation("spec.model.family", model.family, reason, f"{held}, or null to have it found")
     if model.family is not None and model.shape is not None:
         reason = f"spec.model.family = {model.family!r} tells the shape already"
         yield Violation("spec.model.shape", model.shape, reason, "keep one of the two")

@@ -71,6 +71,16 @@ def read_role(body: Mapping[str, Any]) -> list[Violation]:
     return found
 
 
+def read_replicas(body: Mapping[str, Any]) -> list[Violation]:
+    """Every violation of a Scale (autoscaling/v1) of one of the resources."""
+    spec = body.get("spec")
+    replicas = spec.get("replicas", 0) if isinstance(spec, Mapping) else None
+    if type(replicas) is int and 0 <= replicas <= INT32:
+        return []
+    reason = "must be a whole number of pods that Kubernetes can count"
+    return [Violation("spec.replicas", replicas, reason, f"0 to {INT32}")]
+
+
 def _kind(body: Mapping[str, Any]) -> list[Violation]:
     wanted = {"apiVersion": API_VERSION, "kind": KIND}
     return [

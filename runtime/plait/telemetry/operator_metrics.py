@@ -83,3 +83,35 @@ CONTROLLER_METRICS: tuple[Metric, ...] = (
     LEADER,
     ROUTER_POLLS,
 )
+
+# The admission webhook.
+REVIEWS = Metric(
+    "plait_admission_reviews",
+    Kind.COUNTER,
+    "Reviews by webhook (mutate, validate), kind and outcome (allowed, patched, refused, malformed: no "
+    "review at all, fault: a bug of the webhook, which refuses).",
+    ("webhook", "kind", "outcome"),
+)
+REVIEW_SECONDS = Metric(
+    "plait_admission_review_seconds",
+    Kind.HISTOGRAM,
+    "From a review's last byte in to its answer.",
+    ("webhook",),
+    _SHORT,
+)
+VIOLATIONS = Metric(
+    "plait_admission_violations", Kind.COUNTER, "Violations that refusals told, by section of the manifest.",
+    ("section",),
+)  # fmt: skip
+CERTIFICATE_EXPIRY_SECONDS = Metric(
+    "plait_admission_certificate_expiry_seconds",
+    Kind.GAUGE,
+    "When the certificate in force runs out, in seconds since 1970; absent until there is one.",
+)
+
+ADMISSION_METRICS: tuple[Metric, ...] = (
+    REVIEWS,
+    REVIEW_SECONDS,
+    VIOLATIONS,
+    CERTIFICATE_EXPIRY_SECONDS,
+)
