@@ -12,13 +12,14 @@ from plait_operator.api.status import SharedKVDeploymentStatus
 
 @dataclass(frozen=True, kw_only=True)
 class Meta:
-    """What is needed of an object's metadata. `deleting`: it has a deletion timestamp."""
+    """What is needed of an object's metadata. `deleting`: it has a deletion timestamp, `deleted_at`."""
 
     name: str
     namespace: str
     uid: str = ""
     generation: int = 0
     deleting: bool = False
+    deleted_at: str = ""
     finalizers: tuple[str, ...] = ()
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -33,6 +34,7 @@ class Meta:
             uid=told.get("uid", ""),
             generation=told.get("generation", 0),
             deleting=bool(told.get("deletionTimestamp")),
+            deleted_at=told.get("deletionTimestamp") or "",
             finalizers=tuple(told.get("finalizers") or ()),
             labels=told.get("labels") or {},
             annotations=told.get("annotations") or {},

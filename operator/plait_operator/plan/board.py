@@ -65,19 +65,23 @@ class Board:
 
     @property
     def unfinished(self) -> bool:
-        return any(
-            self.target(role) != self.roles[role].wanted
-            or any(
-                one.revision != self.roles[role].target and (count or one.held)
-                for one, count in self.each(role)
-            )
-            or self.roles[role].wanted > self.ready_target(role)
+        return self.replacing or any(
+            self.target(role) != self.roles[role].wanted or self.ready_target(role) < self.roles[role].wanted
             for role in ROLES
         )
 
     def ready_target(self, role: Role) -> int:
         state = self.roles[role]
         return sum(one.ready for one in state.revisions if one.revision == state.target)
+
+    @property
+    def replacing(self) -> bool:
+        """Pods of other revisions than the target are there, or are asked for."""
+        return any(
+            one.revision != self.roles[role].target and (count or one.held)
+            for role in ROLES
+            for one, count in self.each(role)
+        )
 
     @property
     def settled(self) -> bool:

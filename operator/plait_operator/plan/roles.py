@@ -25,7 +25,8 @@ class RevisionState:
     `wire`: wire hash. `replicas`: of the workload's spec; 0 and `exists` False when there is none.
     `reported`: replicas in the workload's status, which may lag. `settled`: its controller has seen the
     spec. `pods`: seen and not being deleted; `deleting`: seen and on their way out. `ready`: of `pods`.
-    `failing`: of `pods`, those that are not ready and say why they won't be by themselves (`trouble`).
+    `failing`: of `pods`, those that are not ready and say why they won't be by themselves. `trouble`: that,
+    or why there are no pods.
     `ready_at`: for an ordered set (LeaderWorkerSet), the indices of its ready groups: it is cut from the
     top, whereas a Deployment lets go of pods that are not ready first.
     """
@@ -86,7 +87,8 @@ class RoleState:
 class Step(NamedTuple):
     """What to do next. Maps: revision -> replicas, of every revision that has or needs a workload.
 
-    `finished`: per role, revisions whose workload is empty and may be deleted. `rolling`: not yet there.
+    `finished`: per role, revisions whose workload is empty and may be deleted. `rolling`: pods of other
+    revisions are being replaced.
     `stuck`: why it can't go on, with the fix; empty while it can, or while it only waits.
     """
 

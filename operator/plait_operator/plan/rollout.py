@@ -38,7 +38,7 @@ def step(prefill: RoleState, decode: RoleState, budget: Budget) -> Step:
         prefill=board.replicas_of("prefill"),
         decode=board.replicas_of("decode"),
         finished={role: board.finished(role) for role in ROLES},
-        rolling=board.unfinished,
+        rolling=board.replacing,
         stuck="" if board.moved else stuck(board),
     )
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from plait_operator.plan.board import Board
 from plait_operator.plan.roles import ROLES, Role
+
+UNSCHEDULABLE: Final = "Unschedulable"
+"""How a trouble begins that only room on a node ends."""
 
 
 def stuck(board: Board) -> str:
@@ -20,13 +25,18 @@ def _broken(board: Board) -> str:
     for role in ROLES:
         state = board.roles[role]
         new = next(one for one in state.revisions if one.revision == state.target)
-        if new.failing and new.ready < state.wanted:
+        if new.trouble and new.ready < state.wanted:
             return (
-                f"pods of the new {role} revision {new.revision} do not get ready: "
-                f"{new.trouble or 'no reason is told'}. What serves stays as it is. "
-                f"Fix what they name, or put the former spec back"
+                f"pods of the new {role} revision {new.revision} do not get ready: {new.trouble}. "
+                f"What serves stays as it is. Fix: {_way_out(board, new.trouble)}"
             )
     return ""
+
+
+def _way_out(board: Board, trouble: str) -> str:
+    if trouble.startswith(UNSCHEDULABLE) and board.budget.max_unavailable == 0:
+        return "free a node, or set spec.rollout.maxUnavailable to 1, so that an old pod makes room"
+    return "mend what they name, or put the former spec back"
 
 
 def _cornered(board: Board) -> str:

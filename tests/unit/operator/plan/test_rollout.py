@@ -151,7 +151,7 @@ def test_the_target_at_zero_keeps_its_workload() -> None:
 
 ROLLING = [
     ("done", role(1, "a1", rev("a1", 1)), False),
-    ("pods start", role(2, "a1", rev("a1", 2, 1)), True),
+    ("pods start, nothing is replaced", role(2, "a1", rev("a1", 2, 1)), False),
     ("an old one is there", role(1, "a2", rev("a1", 1), rev("a2", 1)), True),
     ("an old one is ending", role(1, "a2", rev("a1", 0, deleting=1), rev("a2", 1)), True),
     ("only an empty workload is left", role(1, "a2", rev("a1", 0), rev("a2", 1)), False),

@@ -34,6 +34,20 @@ ROWS = [
         ("new decode revision a2", "ErrImagePull: no such image", "put the former spec back"),
     ),
     (
+        "no room on a node",
+        role(1, "a1", rev("a1", 1)),
+        role(1, "a2", rev("a1", 1), rev("a2", 1, 0, failing=1, trouble="Unschedulable: Insufficient gpu")),
+        SURGE,
+        ("Insufficient gpu", "set spec.rollout.maxUnavailable to 1"),
+    ),
+    (
+        "a quota lets no pod be made",
+        role(1, "a1", rev("a1", 1)),
+        role(1, "a2", rev("a1", 1), rev("a2", 1, 0, pods=0, reported=0, trouble="PodsRefused: quota")),
+        SURGE,
+        ("PodsRefused: quota", "former spec"),
+    ),
+    (
         "broken image under a new wire",
         role(1, "b1", rev("a1", 1), rev("b1", 1, 0, **BROKEN)),
         role(1, "b1", rev("a1", 1), rev("b1", 1)),
