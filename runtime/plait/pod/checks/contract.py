@@ -40,14 +40,17 @@ def check(asked: Asked) -> list[CheckResult]:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         return [bad(NAME, str(asked.contract), reason=f"is not a contract: {faults}", fix=_ONE_VERSION)]
     try:
-        return [judge(expected, *own(asked, expected))]
+        return [judge(expected, *own(asked, unknown_dtype=str(expected.wire.get("kv_dtype"))))]
     except ContractError as error:
         first = error.violations[0]
         return [bad(NAME, first.field, reason="; ".join(map(str, error.violations)), fix=first.fix)]
 
 
-def own(asked: Asked, expected: ContractFile) -> tuple[str, WireContract, GroupContract]:
-    """Role and contracts of the engine that these flags start here. Raises ContractError."""
+def own(asked: Asked, *, unknown_dtype: str) -> tuple[str, WireContract, GroupContract]:
+    """Role and contracts of the engine that these flags start here. Raises ContractError.
+
+    `unknown_dtype`: how KV is taken to be stored where the engine decides that by the GPU it finds.
+    """
     args = asked.args
     settings = Settings.from_env(asked.environ)
     revision = args.get("revision")
@@ -55,7 +58,7 @@ def own(asked: Asked, expected: ContractFile) -> tuple[str, WireContract, GroupC
     named = str(args.get("disaggregation_transfer_backend", TransferBackend.MOONCAKE.value))
     wire = WireContract.of(
         shape,
-        kv_dtype=stored_dtype(args, shape, cpu=asked.cpu) or str(expected.wire.get("kv_dtype")),
+        kv_dtype=stored_dtype(args, shape, cpu=asked.cpu) or unknown_dtype,
         transfer_backend=transfer_backend(named, asked.environ),
     )
     size = args.get("attn_cp_size", 1)

@@ -1,0 +1,150 @@
+"""What goes into each image, and the archives that a node takes in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.cluster.harness.images import write_image
+from tests.cluster.harness.python_image import Content, distributions, interpreter, site_packages, sources
+
+ROOT: Final = Path(__file__).parents[3]
+ENGINE: Final = Path(__file__).parent / "engine"
+NOBODY: Final = "65532:65532"
+HUB_MODEL: Final = "lab/tiny"
+"""The one repository that the engine image's hub has."""
+TINY: Final[dict[str, Any]] = {
+    "architectures": ["GlmMoeDsaForCausalLM"],
+    "model_type": "glm_moe_dsa",
+    "num_hidden_layers": 3,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "moe_intermediate_size": 256,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "num_attention_heads": 8,
+    "vocab_size": 512,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 128,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 192,
+    "v_head_dim": 256,
+    "index_n_heads": 16,
+    "index_head_dim": 128,
+    "index_topk": 64,
+    "max_position_embeddings": 8192,
+    "dtype": "bfloat16",
+    "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
+}
+"""config.json of a small model in GLM-5's shape."""
+# Of what Plait requires: neither the control programs nor a pod's own load numpy, which is most of the bytes.
+_CONTROL: Final = (
+    "aiohttp",
+    "cryptography",
+    "fastapi",
+    "httptools",
+    "httpx",
+    "jsonpatch",
+    "kopf",
+    "kubernetes",
+    "orjson",
+    "prometheus-client",
+    "psutil",
+    "pydantic",
+    "pyyaml",
+    "rich",
+    "typer",
+    "uvicorn",
+    "uvloop",
+    "xxhash",
+)
+_POD: Final = ("aiohttp", "orjson", "pydantic", "pyyaml")
+
+
+class Names(NamedTuple):
+    """Names of the images, as pods write them."""
+
+    control: str = "localhost/plait-control:test"
+    """Operator, admission and router: `python3 -m plait_operator …`, `python3 -m plait.cli router …`."""
+    runtime: str = "localhost/plait-runtime:test"
+    engine: str = "localhost/sglang-stub:0.5.17"
+    engine_again: str = "localhost/sglang-stub:0.5.17-again"
+    """The same under another name, for a change of image."""
+    engine_other: str = "localhost/sglang-stub:0.5.16"
+    """An engine of a version that Plait was not made for."""
+
+
+NAMES: Final = Names()
+
+
+def control() -> Content:
+    """One image for all that is Plait's own on the control side."""
+    return {**interpreter(), **distributions(_CONTROL), **sources("plait", "plait_operator")}
+
+
+def runtime(tree: Path) -> Content:
+    """The runtime image, as images/runtime/Dockerfile lays it out; `tree`: what tree.sh made."""
+    inject = (ROOT / "images/runtime/inject.py").read_bytes()
+    return {**interpreter(), "/opt/plait/site": tree, "/opt/plait/inject": inject}
+
+
+def engine(version: str = "0.5.17") -> Content:
+    """A stub engine's image, without Plait: that is injected."""
+    site = site_packages()
+    hub = f"/opt/hub/{HUB_MODEL}/config.json"
+    return {
+        **interpreter(),
+        **distributions(_POD),
+        **{f"{site}/{name}": content for name, content in stub(version).items()},
+        hub: json.dumps(TINY).encode(),
+    }
+
+
+def stub(version: str = "0.5.17") -> dict[str, bytes]:
+    """The stub engine as an installed `sglang` of this version, by path relative to site-packages."""
+    folder = f"sglang-{version}.dist-info"
+    return {
+        **{str(path.relative_to(ENGINE)): path.read_bytes() for path in sorted(ENGINE.rglob("*.py"))},
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n".encode(),
+        f"{folder}/INSTALLER": b"test\n",
+    }
+
+
+def tree(out: Path) -> Path:
+    """The injected tree, made by the image's own script."""
+    command = [str(ROOT / "images/runtime/tree.sh"), str(out), sys.executable]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    return out
+
+
+def model(folder: Path) -> Path:
+    """A model's folder with the small config; weights there are none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(TINY))
+    folder.chmod(0o755)
+    return folder
+
+
+def archives(folder: Path) -> list[Path]:
+    """Write all images of NAMES into `folder`; a node takes each of them in (`Node.take`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made: list[Path] = []
+
+    def write(name: str, content: Content, **config: Any) -> None:
+        archive = folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
+        write_image(archive, name, content, **config)
+        made.append(archive)
+
+    quiet = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    write(NAMES.control, control(), environment=quiet, user=NOBODY)
+    built = tree(folder / "tree")
+    write(NAMES.runtime, runtime(built), entrypoint=["/opt/plait/inject"], environment=quiet, user=NOBODY)
+    write(NAMES.engine, engine(), environment=quiet)
+    write(NAMES.engine_again, engine(), environment=quiet)
+    write(NAMES.engine_other, engine("0.5.16"), environment=quiet)
+    return made
