@@ -190,8 +190,13 @@ def _applied_by_us(found: Manifest) -> bool:
 
 
 def _moved(error: ApiError) -> bool:
-    """A JSON patch whose test failed, which the API server calls invalid."""
-    return error.status == 422 and "test" in error.message and "fail" in error.message
+    """The object is another than was meant, which the API server calls invalid, not a conflict.
+
+    A JSON patch whose test failed, or an apply to an object with another uid.
+    """
+    if error.status != 422:
+        return False
+    return "metadata.uid" in error.message or ("test" in error.message and "fail" in error.message)
 
 
 def _ref_of(action: Action, target: Target) -> Ref:
