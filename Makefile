@@ -1,5 +1,6 @@
 # make demo     everything set up, then one prompt through a whole stack (no GPU needed)
 # make test     everything set up, then unit tests and the engine tests
+# make test-cluster  the operator and the chart on a real Kubernetes, which it builds and starts (as root)
 # make help     the other targets
 
 SHELL := /bin/bash
@@ -12,7 +13,8 @@ BENCH_ARGS ?=
 # Unit tests that start the router as a process.
 PROCESS_TESTS := $(addprefix tests/unit/router/,test_server.py processes/test_supervisor.py)
 
-.PHONY: help setup demo test test-unit test-full test-router-compiled bench-router soak-router lint types layers clean
+.PHONY: help setup demo test test-unit test-full test-router-compiled bench-router soak-router \
+  cluster-programs test-cluster test-cluster-full soak-cluster lint types layers clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +26,9 @@ help:
 	@echo 'make test-router-compiled  the conformance suite and the fault table on a router compiled as in an image'
 	@echo 'make bench-router  the router beside sglang-router, 8 minutes, on two quiet cores  (BENCH_ARGS=--quick: 1)'
 	@echo 'make soak-router   1,000 streams for 5 minutes'
+	@echo 'make test-cluster  operator and chart on a real Kubernetes: builds it once (10 minutes), starts, tests, stops'
+	@echo 'make test-cluster-full  the same with every fault and scale'
+	@echo 'make soak-cluster  churn for half an hour, memory watched'
 	@echo 'make lint       ruff: rules and format'
 	@echo 'make types      mypy --strict'
 	@echo 'make layers     who may import whom'
@@ -55,6 +60,19 @@ bench-router: $(STAMP)
 
 soak-router: $(STAMP)
 	@$(BIN)/python -m bench.router.soak $(BENCH_ARGS)
+
+# The first step may build for ten minutes and says so; the second has time limits for each test.
+cluster-programs: $(STAMP)
+	@$(BIN)/python -m tests.cluster.harness binaries > /dev/null
+
+test-cluster: cluster-programs
+	@$(BIN)/python -m tests.cluster.harness guard $(PYTEST) tests/cluster -m 'not full and not soak' $(PYTEST_ARGS)
+
+test-cluster-full: cluster-programs
+	@$(BIN)/python -m tests.cluster.harness guard $(PYTEST) tests/cluster -m 'not soak' $(PYTEST_ARGS)
+
+soak-cluster: cluster-programs
+	@$(BIN)/python -m tests.cluster.harness guard $(PYTEST) tests/cluster -m soak $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

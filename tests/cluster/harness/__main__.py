@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 
 from tests.cluster.harness import binaries, host, network
@@ -32,10 +33,10 @@ def main(words: list[str]) -> int:
     up.add_argument("--node", action="store_true", help="with the real node")
     up.add_argument("--kwok", type=int, metavar="N", default=0, help="with N fake nodes of eight H200")
     commands.add_parser("down")
-    for name in ("kubectl", "helm"):
+    for name in ("kubectl", "helm", "guard"):
         commands.add_parser(name, add_help=False)
     chosen, rest = parser.parse_known_args(words)
-    if rest and chosen.command not in ("kubectl", "helm"):
+    if rest and chosen.command not in ("kubectl", "helm", "guard"):
         parser.error(f"unknown words: {' '.join(rest)}")
     cluster = Cluster(Instance.of_environment())
     try:
@@ -55,6 +56,8 @@ def _carry_out(cluster: Cluster, chosen: argparse.Namespace, rest: list[str]) ->
         program = str(cluster.binaries / chosen.command)
         command = [*network.inside(instance), program, *rest]
         os.execvpe(command[0], command, {**os.environ, "KUBECONFIG": str(instance.kubeconfig())})
+    elif chosen.command == "guard":
+        return _guard(cluster, rest)
     else:
         with host.locked(instance.lock, wait=False):
             if chosen.command == "down":
@@ -74,6 +77,18 @@ def _up(cluster: Cluster, *, node: bool, fake: int) -> None:
         nodes.add(cluster.api, *(f"h200-{number}" for number in range(fake)))
     print(f"cluster {cluster.instance.name} is up; kubeconfig {cluster.instance.kubeconfig()},")
     print(f"for programs run by: ip netns exec {cluster.instance.netns} …")
+
+
+def _guard(cluster: Cluster, command: list[str]) -> int:
+    """The command's code. It stops its cluster itself, unless it is killed."""
+    try:
+        return subprocess.run(command).returncode
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if not os.environ.get("PLAIT_CLUSTER_KEEP"):
+            with host.locked(cluster.instance.lock, wait=False):
+                cluster.stop()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,18 @@ from typing import Final
 from tests.cluster.harness.failure import ClusterError
 
 ROOT: Final = Path("/sys/fs/cgroup")
-_V1: Final = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
+_V1: Final = (
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+    "systemd",
+    "unified",
+)
 _V2_NEEDED: Final = {"cpu", "memory", "pids"}
 
 

@@ -80,9 +80,9 @@ class Components:
         os.kill(pid, number)
 
     def stop(self, name: str, *, seconds: float = 10.0) -> None:
-        """End it, by SIGKILL after `seconds`. Again is fine."""
+        """End it, by SIGKILL after `seconds` (0: at once). Again is fine."""
         if self.alive(name):
-            self.signal(name, signal.SIGTERM)
+            self.signal(name, signal.SIGTERM if seconds else signal.SIGKILL)
             deadline = time.monotonic() + seconds
             while self.alive(name) and time.monotonic() < deadline:
                 time.sleep(0.05)

@@ -56,8 +56,8 @@ class Plane:
         until(look, f"{name} ready", seconds=_SECONDS, why_not=self._why(name))
 
     def restart(self, name: str) -> None:
-        """Stop it in peace and start it again."""
-        self._components.stop(name)
+        """Kill it, as a crash does, and start it again. In peace an API server takes its time for open watches."""
+        self._components.stop(name, seconds=0)
         self.start_one(name)
 
     def compact(self) -> None:

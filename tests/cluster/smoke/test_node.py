@@ -75,8 +75,8 @@ def pod(namespace: str, name: str, inside: Manifest, **more: Any) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec | more}
 
 
-def service(namespace: str, name: str, port: int, target: int) -> Manifest:
-    spec = {"selector": {"app": name}, "ports": [{"port": port, "targetPort": target}]}
+def service(namespace: str, name: str, app: str, port: int, target: int) -> Manifest:
+    spec = {"selector": {"app": app}, "ports": [{"port": port, "targetPort": target}]}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -101,7 +101,7 @@ def image(node: Cluster) -> str:
 
 @pytest.fixture
 def web(api: Api, image: str, namespace: str) -> Iterator[Manifest]:
-    """A pod that serves, behind a Service of the same name."""
+    """A pod that serves, behind the Service `front`."""
     api.patch(
         "v1",
         "Namespace",
@@ -112,7 +112,7 @@ def web(api: Api, image: str, namespace: str) -> Iterator[Manifest]:
     probe = {"httpGet": {"path": "/host", "port": 8080}, "periodSeconds": 1}
     env = [{"name": "HOSTNAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     api.create(pod(namespace, "web", container(SERVE, readinessProbe=probe, env=env)))
-    api.create(service(namespace, "web", 80, 8080))
+    api.create(service(namespace, "front", "web", 80, 8080))
     yield api.until("v1", "Pod", "web", namespace, is_ready, what="pod web ready")
     api.delete("v1", "Pod", "web", namespace, grace=0)
 
@@ -125,13 +125,13 @@ def test_a_pod_is_reached_by_every_way(web: Manifest, api: Api, kubectl: Kubectl
         return kubectl("exec", "web", "-n", namespace, "--", *command).strip()
 
     address = web["status"]["podIP"]
-    found = api.get("v1", "Service", "web", namespace)
+    found = api.get("v1", "Service", "front", namespace)
     assert found is not None
     cluster_ip = found["spec"]["clusterIP"]
     # The rules of a new Service take a moment.
     until(lambda: httpx.get(f"http://{cluster_ip}/host").text == "web", "Service from the node", seconds=20)
     assert httpx.get(f"http://{address}:8080/host").text == "web"
-    names = ("web", f"web.{namespace}", f"web.{namespace}.svc.cluster.local")
+    names = ("front", f"front.{namespace}", f"front.{namespace}.svc.cluster.local")
     for host in (f"{address}:8080", cluster_ip, *names):
         assert inside(f"http://{host}/host") == "web", host
 
@@ -153,7 +153,7 @@ def test_a_webhook_in_a_pod_is_reached_by_the_api_server(api: Api, image: str, n
     api.create(
         pod(namespace, "hook", container(REFUSE, volumeMounts=mount, readinessProbe=probe), volumes=volumes)
     )
-    api.create(service(namespace, "hook", 443, 8443))
+    api.create(service(namespace, "hook", "hook", 443, 8443))
     api.until("v1", "Pod", "hook", namespace, is_ready, what="pod hook ready")
     reference = {"name": "hook", "namespace": namespace, "path": "/validate"}
     hook = {
