@@ -1,0 +1,413 @@
+"""Each condition, with the reason why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.operator.status.cases import (
+    FAILED,
+    NEW,
+    NONE_READY,
+    OLD,
+    READY,
+    VIEW,
+    conditions,
+    deployment,
+    observed,
+    pod,
+    routers,
+    starting,
+    told,
+    workload,
+)
+
+from plait.contract.violation import Violation
+from plait_operator import names
+from plait_operator.api.reasons import Reason
+from plait_operator.api.status import ConditionType
+from plait_operator.observed import Observed, PodFact, Ref
+from plait_operator.status import RoleView, View
+
+ZERO = RoleView(revision=NEW)
+BAD = Violation("spec.cache.pageSize", 32, "pages are 64 tokens", "64")
+WAITS = VIEW._replace(prefill=NONE_READY)
+ONE = VIEW._replace(prefill=READY._replace(wanted=1, pods=1, ready=0, serving=0, updated=1, updated_ready=0))
+
+
+def reasons(seen: Observed | None = None, view: View = VIEW, **more: Any) -> dict[str, tuple[str, str]]:
+    return {kind: (c.status, c.reason) for kind, c in conditions(told(seen, view, **more)).items()}
+
+
+def test_all_is_well() -> None:
+    assert reasons() == {
+        "ModelInspected": ("True", "Known"),
+        "Admitted": ("True", "Valid"),
+        "PrefillReady": ("True", "Ready"),
+        "DecodeReady": ("True", "Ready"),
+        "TransferReady": ("True", "PreflightPassed"),
+        "RouterReady": ("True", "Ready"),
+        "Available": ("True", "Serving"),
+        "Progressing": ("False", "Complete"),
+        "Degraded": ("False", "Healthy"),
+    }
+
+
+def test_the_order_is_that_of_the_api() -> None:
+    assert [c.type for c in told().conditions] == [kind.value for kind in ConditionType]
+
+
+@pytest.mark.parametrize(
+    ("view", "wanted"),
+    [
+        # The model and the spec.
+        (
+            VIEW._replace(inspect="running"),
+            {
+                "ModelInspected": ("False", "Inspecting"),
+                "Admitted": ("Unknown", "NotChecked"),
+                "Progressing": ("True", "Inspecting"),
+                "Degraded": ("False", "Healthy"),
+            },
+        ),
+        (
+            VIEW._replace(inspect="failed", inspect_message="no config.json"),
+            {
+                "ModelInspected": ("False", "InspectFailed"),
+                "Progressing": ("False", "InspectFailed"),
+                "Degraded": ("True", "InspectFailed"),
+            },
+        ),
+        (
+            VIEW._replace(violations=(BAD,)),
+            {
+                "Admitted": ("False", "Invalid"),
+                "PrefillReady": ("True", "Ready"),
+                "Available": ("True", "Serving"),
+                "Progressing": ("False", "Invalid"),
+                "Degraded": ("True", "Invalid"),
+            },
+        ),
+        # Nothing planned yet.
+        (
+            VIEW._replace(prefill=RoleView(wanted=2), decode=RoleView(wanted=2), inspect="running"),
+            {
+                "PrefillReady": ("Unknown", "NotPlanned"),
+                "DecodeReady": ("Unknown", "NotPlanned"),
+                "TransferReady": ("Unknown", "NotPlanned"),
+                "Available": ("False", "NoPrefill"),
+            },
+        ),
+        # Pods are missing.
+        (
+            VIEW._replace(prefill=RoleView(wanted=2, revision=NEW)),
+            {
+                "PrefillReady": ("False", "Creating"),
+                "Available": ("False", "NoPrefill"),
+                "Progressing": ("True", "Scaling"),
+            },
+        ),
+        (
+            VIEW._replace(decode=NONE_READY),
+            {
+                "DecodeReady": ("False", "NotReady"),
+                "Available": ("False", "NoDecode"),
+                "Progressing": ("True", "Starting"),
+            },
+        ),
+        (
+            VIEW._replace(router=NONE_READY._replace(revision="")),
+            {"RouterReady": ("False", "NotReady"), "Available": ("False", "NoRouter")},
+        ),
+        (
+            VIEW._replace(decode=READY._replace(ready=1, serving=1, updated_ready=1)),
+            {"DecodeReady": ("False", "NotReady"), "Available": ("True", "Serving")},
+        ),
+        # Ready, and nobody to pair with.
+        (
+            VIEW._replace(prefill=READY._replace(serving=0), decode=READY._replace(serving=0)),
+            {"PrefillReady": ("True", "Ready"), "Available": ("False", "NoPair")},
+        ),
+        # Scaled to zero.
+        (
+            VIEW._replace(decode=ZERO),
+            {
+                "DecodeReady": ("False", "ScaledToZero"),
+                "Available": ("False", "ScaledToZero"),
+                "Progressing": ("False", "Complete"),
+                "Degraded": ("False", "Healthy"),
+            },
+        ),
+        (
+            View(prefill=ZERO, decode=ZERO, router=RoleView()),
+            {
+                "TransferReady": ("False", "ScaledToZero"),
+                "Available": ("False", "ScaledToZero"),
+                "Progressing": ("False", "Complete"),
+            },
+        ),
+        (
+            VIEW._replace(decode=ZERO._replace(pods=1, ready=1, serving=1)),
+            {"DecodeReady": ("False", "ScaledToZero"), "Progressing": ("True", "Scaling")},
+        ),
+        # Rollouts. Old pods are no success of the new revision, but they serve.
+        (
+            VIEW._replace(rolling=True, prefill=READY._replace(updated=0, updated_ready=0)),
+            {
+                "PrefillReady": ("False", "Creating"),
+                "Available": ("True", "Serving"),
+                "Progressing": ("True", "RollingOut"),
+                "Degraded": ("False", "Healthy"),
+            },
+        ),
+        (
+            VIEW._replace(rolling=True, prefill=READY._replace(pods=3, ready=2, updated=1, updated_ready=0)),
+            {"PrefillReady": ("False", "Creating"), "Progressing": ("True", "RollingOut")},
+        ),
+        (
+            VIEW._replace(rolling=True, stuck="no room: set spec.rollout.maxSurge to 1"),
+            {"Progressing": ("False", "Stuck"), "Degraded": ("True", "Stuck")},
+        ),
+        # More pods than wanted are on their way out.
+        (
+            VIEW._replace(decode=READY._replace(pods=3, ready=3)),
+            {"DecodeReady": ("True", "Ready"), "Progressing": ("True", "Scaling")},
+        ),
+        # The end.
+        (
+            VIEW._replace(removing=True),
+            {
+                "PrefillReady": ("False", "Removing"),
+                "TransferReady": ("False", "Removing"),
+                "RouterReady": ("False", "Removing"),
+                "Available": ("False", "Removing"),
+                "Progressing": ("True", "Removing"),
+                "Degraded": ("False", "Healthy"),
+            },
+        ),
+        (
+            VIEW._replace(removing=True, violations=(BAD,), stuck="x"),
+            {"Progressing": ("True", "Removing"), "Degraded": ("False", "Healthy")},
+        ),
+    ],
+)
+def test_by_what_the_planner_knows(view: View, wanted: dict[str, tuple[str, str]]) -> None:
+    found = reasons(view=view)
+    assert {kind: found[kind] for kind in wanted} == wanted
+
+
+QUOTA = (
+    'pods "glm-prefill-1111bbbb-7d5f9-x8k2p" is forbidden: exceeded quota: gpus, requested: '
+    "requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=16, limited: requests.nvidia.com/gpu=16"
+)
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason", "words", "lasting"),
+    [
+        (
+            [
+                starting(
+                    unschedulable="0/5 nodes are available: 3 Insufficient nvidia.com/gpu, 2 node(s) had "
+                    "untolerated taint {x: y}. preemption: 0/5 nodes are available: 5 No preemption victims found."
+                )
+            ],
+            Reason.UNSCHEDULABLE,
+            "pod p0: Insufficient nvidia.com/gpu; node(s) had untolerated taint {x: y}",
+            False,
+        ),
+        ([starting(unschedulable="unschedulable")], Reason.UNSCHEDULABLE, "pod p0: unschedulable", False),
+        (
+            [starting(waiting='ImagePullBackOff: engine: image "x" not found')],
+            Reason.IMAGE_PULL_FAILED,
+            'pod p0: ImagePullBackOff: engine: image "x" not found',
+            True,
+        ),
+        (
+            [starting(waiting="CreateContainerConfigError: engine: secret hub not found")],
+            Reason.CONTAINER_REFUSED,
+            "secret hub not found",
+            True,
+        ),
+        (
+            [starting(waiting="InvalidImageName: engine: x y")],
+            Reason.CONTAINER_REFUSED,
+            "InvalidImageName",
+            True,
+        ),
+        (
+            [starting(restarts=1, terminated="OOMKilled with exit code 137")],
+            Reason.RESTARTING,
+            "OOMKilled",
+            False,
+        ),
+        (
+            [starting(restarts=3, terminated="this engine is refused")],
+            Reason.CRASH_LOOPING,
+            "pod p0: ended: this engine is refused",
+            True,
+        ),
+        ([starting(restarts=9)], Reason.CRASH_LOOPING, "ended without a word", True),
+        (
+            [starting(preflight=FAILED, preflight_failed=True, restarts=4)],
+            Reason.PREFLIGHT_FAILED,
+            "rdma: mlx5_9 is not there. Fix: one of mlx5_0, mlx5_1",
+            True,
+        ),
+        (
+            [starting(preflight="Killed", preflight_failed=True)],
+            Reason.PREFLIGHT_FAILED,
+            "no verdict: not a verdict",
+            True,
+        ),
+        ([starting(preflight_failed=True)], Reason.PREFLIGHT_FAILED, "the message is empty", True),
+        ([pod(ready=False, admitted=False)], Reason.WAITING_FOR_ROUTERS, "no quorum of routers", False),
+        ([pod(ready=False, admitted=None)], Reason.WAITING_FOR_ROUTERS, "no quorum of routers", False),
+        ([starting()], Reason.NOT_READY, "0 of 1 pods of revision 1111bbbb are ready", False),
+        # Pods that are not the newest revision's, or on their way out, are no reason.
+        ([starting(revision=OLD, waiting="ImagePullBackOff: engine")], Reason.NOT_READY, "0 of 1", False),
+        ([starting(deleting=True, waiting="ImagePullBackOff: engine")], Reason.NOT_READY, "0 of 1", False),
+        # The worst is named first, all are told.
+        (
+            [
+                starting(unschedulable="no room"),
+                starting(name="p1", waiting="ImagePullBackOff: engine: gone"),
+            ],
+            Reason.IMAGE_PULL_FAILED,
+            "pod p1: ImagePullBackOff: engine: gone; pod p0: no room",
+            True,
+        ),
+        # The same trouble of many pods is told once.
+        (
+            [starting(name=f"p{i}", waiting="ImagePullBackOff: engine: gone") for i in range(2)],
+            Reason.IMAGE_PULL_FAILED,
+            "pod p0 and 1 more: ImagePullBackOff: engine: gone",
+            True,
+        ),
+    ],
+)
+def test_why_a_role_is_not_ready(pods: list[PodFact], reason: Reason, words: str, lasting: bool) -> None:
+    found = conditions(told(observed(*pods), ONE))
+    ready = found["PrefillReady"]
+    assert (ready.status, ready.reason) == ("False", reason)
+    assert ready.message.startswith("0 of 1 pods of revision 1111bbbb are ready")
+    assert words in ready.message
+    degraded = found["Degraded"]
+    assert (degraded.status, degraded.reason) == (("True", reason) if lasting else ("False", "Healthy"))
+    assert reason.lasting is lasting
+
+
+def test_a_router_that_says_why_is_quoted() -> None:
+    seen = observed(
+        pod(ready=False, admitted=False), routers=routers(taken_in=False, trouble="it serves another model")
+    )
+    ready = conditions(told(seen, ONE))["PrefillReady"]
+    assert ready.reason == "WaitingForRouters"
+    assert ready.message.endswith("pod p0: it serves another model")
+
+
+def test_a_router_pod_has_no_gate_and_its_own_troubles() -> None:
+    view = VIEW._replace(router=NONE_READY._replace(revision=""))
+    found = conditions(told(observed(pod("router", "r0", ready=False, admitted=None)), view))
+    assert found["RouterReady"].reason == "NotReady"
+    crash = starting("router", "r0", restarts=5, terminated="bad key file")
+    found = conditions(told(observed(crash), view))
+    assert found["RouterReady"].reason == "CrashLooping"
+    assert found["Degraded"].message == "router: pod r0: ended: bad key file"
+
+
+def test_a_quota_is_named_without_what_changes_at_every_try() -> None:
+    found = conditions(told(observed(children=workload("prefill", failure=QUOTA)), ONE))
+    assert found["PrefillReady"].reason == "PodsRefused"
+    assert found["PrefillReady"].message.endswith(
+        "Deployment glm-prefill-1111bbbb: pods is forbidden: exceeded quota: gpus, requested: "
+        "requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=16"
+    )
+    assert found["Degraded"].reason == "PodsRefused"
+
+
+@pytest.mark.parametrize(("role", "revision"), [("decode", NEW), ("prefill", OLD)])
+def test_a_quota_of_another_workload_is_not_this_roles(role: str, revision: str) -> None:
+    children = workload(role, revision=revision, failure=QUOTA)
+    assert conditions(told(observed(children=children), ONE))["PrefillReady"].reason == "NotReady"
+
+
+def test_a_refusal_of_the_api_server_is_told_once() -> None:
+    ref = Ref("apps/v1", "Deployment", names.short("glm", "prefill", NEW))
+    other = Ref("v1", "Service", "glm")
+    seen = observed(refusals={ref: "denied by policy X", other: "port is taken"})
+    found = conditions(told(seen, ONE))
+    assert found["PrefillReady"].reason == "Refused"
+    assert found["Degraded"].message == (
+        "prefill: Deployment glm-prefill-1111bbbb: denied by policy X; Service glm: port is taken"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "view", "wanted"),
+    [
+        ([], VIEW, ("True", "PreflightPassed")),
+        # An engine container that runs came after a preflight that said yes, message or not.
+        ([pod("decode", "d0", preflight="")], VIEW, ("True", "PreflightPassed")),
+        ([starting("decode", "d0")], VIEW, ("False", "PreflightRunning")),
+        ([starting("decode", "d0", preflight=pod().preflight)], VIEW, ("True", "PreflightPassed")),
+        (
+            [starting("decode", "d0", preflight=FAILED, preflight_failed=True)],
+            VIEW,
+            ("False", "PreflightFailed"),
+        ),
+        ([starting("decode", "d0", preflight=FAILED)], VIEW, ("False", "PreflightFailed")),
+        (
+            [starting("decode", "d0", preflight=FAILED, preflight_failed=True, revision=OLD)],
+            VIEW,
+            ("False", "PreflightRunning"),
+        ),
+        ([starting("decode", "d0", preflight=FAILED, deleting=True)], VIEW, ("False", "PreflightRunning")),
+        ([], VIEW._replace(decode=ZERO), ("True", "PreflightPassed")),
+        ([], VIEW._replace(decode=RoleView(wanted=1)), ("Unknown", "NotPlanned")),
+        ([], VIEW._replace(prefill=READY._replace(wanted=3)), ("False", "PreflightRunning")),
+    ],
+)
+def test_transfer(pods: list[PodFact], view: View, wanted: tuple[str, str]) -> None:
+    assert reasons(observed(*pods), view)["TransferReady"] == wanted
+
+
+def test_what_keeps_transfer_from_being_ready_is_named() -> None:
+    seen = observed(*(starting("decode", f"d{i}", preflight=FAILED, preflight_failed=True) for i in range(2)))
+    message = conditions(told(seen))["TransferReady"].message
+    assert message == (
+        "pod d0: rdma: mlx5_9 is not there. Fix: one of mlx5_0, mlx5_1; "
+        "pod d1: rdma: mlx5_9 is not there. Fix: one of mlx5_0, mlx5_1"
+    )
+
+
+def test_violations_are_all_told_and_bounded() -> None:
+    few = tuple(Violation(f"spec.x{i}", i, "is wrong", "mend it") for i in range(3))
+    message = conditions(told(view=VIEW._replace(violations=few)))["Admitted"].message
+    assert all(str(violation) in message for violation in few)
+    many = tuple(Violation(f"spec.x{i}", "v" * 500, "is wrong", "mend it") for i in range(40))
+    message = conditions(told(view=VIEW._replace(violations=many)))["Admitted"].message
+    assert message.endswith("; and 36 more")
+    assert len(message) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ({}, "family glm-5-fp8"),
+        ({"family": None, "shape": {"hidden_size": 1}}, "spec.model.shape"),
+        ({"family": None}, "config.json of the source"),
+    ],
+)
+def test_where_the_shape_is_from(model: dict[str, Any], text: str) -> None:
+    base = {"name": "GLM-5", "family": "glm-5-fp8", "source": {"hostPath": {"path": "/m"}}}
+    found = conditions(told(of=deployment(model={**base, **model}), known=False))
+    assert found["ModelInspected"].message == text
+
+
+def test_what_does_not_fit_by_estimate_is_said_and_does_not_stop_anything() -> None:
+    model = {"name": "GLM-5", "family": "glm-5", "source": {"hostPath": {"path": "/m"}}}
+    found = conditions(told(of=deployment(model=model)))
+    assert found["Admitted"].status == "True"
+    assert "by estimate it does not fit: spec.prefill.contextParallel = 8" in found["Admitted"].message
+    assert found["Degraded"].status == "False"
