@@ -1,4 +1,9 @@
-"""What a plan may ask for. Data only: `apply` carries it out, in order, and stops at the first failure."""
+"""What a plan may ask for. Data only: `apply` carries it out, in order.
+
+A refusal of one action is kept for `Observed.refusals` and the rest goes on, so none may need another's
+success to be safe. Two exceptions: when the finalizer cannot be set nothing else is done, and it is not taken
+off in a plan of which anything before was refused. A lost connection, or a lost lead, ends the plan there.
+"""
 
 from __future__ import annotations
 

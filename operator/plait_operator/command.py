@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from plait_operator.controller.certificates import Issuer
 
 app = typer.Typer(
     add_completion=False,
@@ -68,6 +70,7 @@ def run(
     from plait_operator.apply.connection import ConnectionConfigError
     from plait_operator.children.context import Release
     from plait_operator.controller.operator import Operator, Options
+    from plait_operator.plan.plan import make_plan
 
     default = Release()
     release = Release(
@@ -90,12 +93,41 @@ def run(
         host=health_host,
         port=health_port,
         resync_s=resync_seconds,
+        issuer=_issuer(namespace, admission_secret, admission_service, admission_configuration),
     )
     try:
-        operator = Operator(options, planner=_planner())
+        operator = Operator(options, planner=make_plan)
     except ConnectionConfigError as error:
         raise typer.BadParameter(str(error)) from None
     sys.exit(operator.run())
+
+
+@app.command()
+def admission(
+    certificates: Annotated[Path, typer.Option(help="Folder of tls.crt and tls.key; it may fill up later.")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the webhooks (TLS).")] = 8443,
+    health_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of /healthz, /readyz and /metrics.")
+    ] = 8081,
+    host: Annotated[str, typer.Option(help="Address of both ports.")] = "0.0.0.0",
+    experimental: Annotated[
+        list[str] | None, typer.Option(help="Let a feature through that no test has shown; may be repeated.")
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Serve the admission webhooks until SIGTERM."""
+    _log(log_level)
+    from plait_operator.admission.serve import Options, run
+
+    run(
+        Options(
+            certificates=certificates,
+            port=port,
+            health_port=health_port,
+            host=host,
+            experimental=frozenset(experimental or ()),
+        )
+    )
 
 
 @app.command()
@@ -106,13 +138,31 @@ def crd() -> None:
     print_definitions()
 
 
-def _planner() -> Any:
-    return importlib.import_module("plait_operator.plan.plan").make_plan
-
-
 def main() -> None:
     """The command line."""
     app()
+
+
+def _issuer(namespace: str, secret: str, service: str, configuration: str) -> Issuer | None:
+    told = (secret, service, configuration)
+    if not any(told):
+        return None
+    if not all(told):
+        raise typer.BadParameter(
+            "--admission-secret, --admission-service and --admission-configuration go together: "
+            "give all or none"
+        )
+    from plait_operator.admission.certificates import bundle_of, ensure, names_of
+    from plait_operator.controller.certificates import Issuer
+
+    return Issuer(
+        ensure=ensure,
+        bundle_of=bundle_of,
+        namespace=namespace,
+        secret=secret,
+        configuration=configuration,
+        dns_names=names_of(service, namespace),
+    )
 
 
 def _log(level: str) -> None:

@@ -13,7 +13,7 @@ class Meters:
 
     def __init__(self) -> None:
         # A creation time beside every counter would double what is scraped.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.writes = self._counter(names.WRITES)
         self.request_seconds = self._histogram(names.API_SECONDS)

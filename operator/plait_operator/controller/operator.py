@@ -25,6 +25,7 @@ from plait_operator.apply.limit import Limiter
 from plait_operator.apply.meters import Meters
 from plait_operator.children.context import Release
 from plait_operator.controller import apis
+from plait_operator.controller.certificates import Certificates, Issuer
 from plait_operator.controller.election import Election, Fence, Terms
 from plait_operator.controller.informer import Informer
 from plait_operator.controller.liveness import SILENT_S, STUCK_S, Liveness, application
@@ -57,6 +58,8 @@ class Options:
     host: str = "0.0.0.0"
     port: int = 8081
     resync_s: float = _RESYNC_S
+    issuer: Issuer | None = None
+    """Of the webhook's certificate; None: it is not ours to keep."""
     identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
 
 
@@ -108,6 +111,7 @@ class Operator:
             changed=self._queue.add,
             meters=self._meters,
         )
+        self._certificates = None if options.issuer is None else Certificates(self._client, options.issuer)
         self._served: frozenset[str] = frozenset()
         self._informers: dict[tuple[Kind, str], Informer] = {}
         self._tasks: dict[tuple[Kind, str], asyncio.Task[None]] = {}
@@ -255,6 +259,8 @@ class Operator:
             log.info("working with %d threads", self._options.workers)
             self._working = True
             self._workers.start()
+            if self._certificates is not None:
+                self._certificates.start()
         while not self._election.lost.is_set():
             if not self._transport.alive:
                 self.end(f"transport: {self._transport.failure}")
@@ -287,6 +293,8 @@ class Operator:
     def _stop(self) -> None:
         """The right to write ends first, then the work, then the Lease goes to whoever waits for it."""
         self._workers.stop(timeout_s=_STOP_S / 2)
+        if self._certificates is not None:
+            self._certificates.stop(timeout_s=1.0)
         self._election.stop()
         self._transport.stop(timeout_s=_STOP_S / 2)
         self._client.close()
