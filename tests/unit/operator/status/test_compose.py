@@ -25,7 +25,7 @@ from tests.unit.operator.status.cases import (
 
 from plait_operator.api.reasons import Reason
 from plait_operator.api.status import SharedKVDeploymentStatus
-from plait_operator.observed import EngineFact, RouterFact
+from plait_operator.observed import EngineFact, Observed, PodFact, RouterFact
 from plait_operator.status import RoleView, View, role_status_of, status_json, status_of
 
 LATER = "2026-01-02T09:09:09Z"
@@ -224,9 +224,9 @@ QUIET = [
 
 @pytest.mark.parametrize("view", [VIEW, VIEW._replace(prefill=NONE_READY, decode=NONE_READY)])
 @pytest.mark.parametrize(("first", "second"), QUIET)
-def test_nothing_moves_while_nothing_happens(first: object, second: object, view: View) -> None:
-    before = told(first, view)  # type: ignore[arg-type]
-    assert told(second, view, of=deployment(status=before)) == before  # type: ignore[arg-type]
+def test_nothing_moves_while_nothing_happens(first: Observed, second: Observed, view: View) -> None:
+    before = told(first, view)
+    assert told(second, view, of=deployment(status=before)) == before
 
 
 ROLES = st.builds(
@@ -267,17 +267,14 @@ PODS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(view=VIEWS, pods=PODS, known=st.booleans())
-def test_whatever_is_seen_there_is_one_stable_status(view: View, pods: list[object], known: bool) -> None:
-    seen = observed(*pods, now=BEFORE)  # type: ignore[arg-type]
+def test_whatever_is_seen_there_is_one_stable_status(view: View, pods: list[PodFact], known: bool) -> None:
+    seen = observed(*pods, now=BEFORE)
     status = told(seen, view, known=known)
     assert [c.reason in set(Reason) for c in status.conditions] == [True] * 9
     assert all(c.status in ("True", "False", "Unknown") and len(c.message) <= 1000 for c in status.conditions)
     of = deployment(status=status)
-    later = (
-        observed(*reversed(pods), now=LATER)
-        if len({p.name for p in pods}) == len(pods)
-        else observed(*pods, now=LATER)
-    )  # type: ignore[attr-defined, arg-type]
+    order = reversed(pods) if len({each.name for each in pods}) == len(pods) else pods
+    later = observed(*order, now=LATER)
     assert status_of(of, later, context(of) if known else None, view) == status
     found = conditions(status)
     # Success never comes from pods of an old revision, and nothing is both well and not.
