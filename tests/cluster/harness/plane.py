@@ -56,7 +56,7 @@ class Plane:
         until(look, f"{name} ready", seconds=_SECONDS, why_not=self._why(name))
 
     def restart(self, name: str) -> None:
-        """Kill it, as a crash does, and start it again. In peace an API server takes its time for open watches."""
+        """Kill it, as a crash does, and start it again (in peace an API server waits for open watches)."""
         self._components.stop(name, seconds=0)
         self.start_one(name)
 
