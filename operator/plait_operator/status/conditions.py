@@ -178,6 +178,8 @@ def _progressing(case: Case) -> Finding:
         return Finding("True", Reason.INSPECTING, "see ModelInspected")
     if view.rolling:
         return Finding("True", Reason.ROLLING_OUT, _roles_at_work(case, lambda r: r.updated_ready < r.pods))
+    if halted := _halted(case):
+        return halted
     scaling = _roles_at_work(case, lambda role: role.pods != role.wanted)
     if scaling:
         return Finding("True", Reason.SCALING, scaling)
@@ -185,6 +187,16 @@ def _progressing(case: Case) -> Finding:
     if starting:
         return Finding("True", Reason.STARTING, starting)
     return Finding("False", Reason.COMPLETE, "all is as the spec asks")
+
+
+def _halted(case: Case) -> Finding | None:
+    """What keeps a role from its replicas and does not end by itself. A rollout tells this as `stuck`."""
+    for role in _ROLES:
+        if case.role(role).updated_ready < case.role(role).wanted:
+            for problem in case.problems(role):
+                if problem.reason.lasting:
+                    return Finding("False", problem.reason, f"see {role.capitalize()}Ready")
+    return None
 
 
 def _roles_at_work(case: Case, at_work: Callable[[RoleView], bool]) -> str:

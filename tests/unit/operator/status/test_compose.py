@@ -265,7 +265,7 @@ PODS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(view=VIEWS, pods=PODS, known=st.booleans())
 def test_whatever_is_seen_there_is_one_stable_status(view: View, pods: list[PodFact], known: bool) -> None:
     seen = observed(*pods, now=BEFORE)

@@ -123,6 +123,8 @@ def test_why_a_role_is_not_ready(pods: list[PodFact], reason: Reason, words: str
     degraded = found["Degraded"]
     assert (degraded.status, degraded.reason) == (("True", reason) if lasting else ("False", "Healthy"))
     assert reason.lasting is lasting
+    halted = ("False", reason.value) if lasting else ("True", "Starting")
+    assert (found["Progressing"].status, found["Progressing"].reason) == halted
 
 
 def test_a_router_that_says_why_is_quoted() -> None:
@@ -169,3 +171,10 @@ def test_a_refusal_of_the_api_server_is_told_once() -> None:
     assert found["Degraded"].message == (
         "prefill: Deployment glm-prefill-1111bbbb: denied by policy X; Service glm: port is taken"
     )
+
+
+def test_a_rollout_that_can_go_on_is_not_halted_by_one_pod() -> None:
+    seen = observed(starting(waiting="ImagePullBackOff: engine: gone"))
+    found = conditions(told(seen, ONE._replace(rolling=True)))
+    assert (found["Progressing"].status, found["Progressing"].reason) == ("True", "RollingOut")
+    assert found["Degraded"].reason == "ImagePullFailed"
