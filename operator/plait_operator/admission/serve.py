@@ -47,11 +47,13 @@ def run(options: Options) -> None:
 
 async def serve(options: Options) -> None:
     """As `run`, in a loop of the caller's. Takes over SIGTERM and SIGINT."""
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     certificate, metrics = ServingCertificate(options.certificates), AdmissionMetrics()
+    _look(certificate, metrics)
 
     def trouble() -> str:
         if stop.is_set():
@@ -107,11 +109,15 @@ async def _first(certificate: ServingCertificate, stop: asyncio.Event, probes: a
 
 async def _poll(certificate: ServingCertificate, metrics: AdmissionMetrics) -> None:
     while True:
-        if certificate.poll() and certificate.not_after is not None:
-            metrics.certificate(certificate.not_after)
-            date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(certificate.not_after))
-            log.info("the webhook's certificate is valid until %s", date)
         await asyncio.sleep(_POLL_S)
+        _look(certificate, metrics)
+
+
+def _look(certificate: ServingCertificate, metrics: AdmissionMetrics) -> None:
+    if certificate.poll() and certificate.not_after is not None:
+        metrics.certificate(certificate.not_after)
+        date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(certificate.not_after))
+        log.info("the webhook's certificate is valid until %s", date)
 
 
 class _Server(uvicorn.Server):

@@ -17,6 +17,9 @@ from plait_operator.validate.spec import validate_spec
 from plait_operator.validate.wording import INT32, service_name
 
 KIND = "SharedKVDeployment"
+MOST_VALUES = 4000
+MOST_ARGUMENTS = 100
+_ENOUGH = 1_000_000
 
 
 def read(
@@ -31,8 +34,10 @@ def read(
     beside violations of the contract. `shape`: the model's as it was inspected (None: a family's or the
     manifest's own is found here).
     """
-    found = [*_kind(body), *_name(body)]
     told = body.get("spec")
+    if large := _size(told):
+        return None, large
+    found = [*_kind(body), *_name(body)]
     form = read_form(told, SharedKVDeploymentSpec)
     spec: SharedKVDeploymentSpec = form.spec
     rules = validate_spec(spec, shape=shape_in(spec) or shape, experimental=experimental)
@@ -79,6 +84,33 @@ def read_replicas(body: Mapping[str, Any]) -> list[Violation]:
         return []
     reason = "must be a whole number of pods that Kubernetes can count"
     return [Violation("spec.replicas", replicas, reason, f"0 to {INT32}")]
+
+
+def _size(spec: object) -> list[Violation]:
+    """What no manifest needs, and what would take long to check: the nearest name is sought for each key."""
+    values = _count(spec)
+    if values > MOST_VALUES:
+        return [Violation("spec", None, f"has {values} values", f"at most {MOST_VALUES}")]
+    found = []
+    for section in ("engine", "prefill", "decode"):
+        told = spec.get(section) if isinstance(spec, Mapping) else None
+        args = told.get("args") if isinstance(told, Mapping) else None
+        if isinstance(args, Mapping) and len(args) > MOST_ARGUMENTS:
+            reason = f"has {len(args)} arguments"
+            found.append(Violation(f"spec.{section}.args", None, reason, f"at most {MOST_ARGUMENTS}"))
+    return found
+
+
+def _count(value: object) -> int:
+    count, todo = 0, [value]
+    while todo and count <= _ENOUGH:
+        node = todo.pop()
+        count += 1
+        if isinstance(node, Mapping):
+            todo += node.values()
+        elif isinstance(node, list):
+            todo += node
+    return count
 
 
 def _kind(body: Mapping[str, Any]) -> list[Violation]:
