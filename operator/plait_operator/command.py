@@ -173,6 +173,8 @@ def _log(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # Each request by name, which the metrics count as well.
+    logging.getLogger("urllib3").setLevel(logging.INFO)
     # kopf tells of every event that it passes on, and of signals that are not its own to handle.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
