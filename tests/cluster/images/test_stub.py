@@ -1,4 +1,4 @@
-"""The stub engine as a process, with the injected tree: the real launcher, pod commands and router around it."""
+"""The stub engine as a process, with the injected tree: real launcher, pod commands and router around it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -95,14 +96,29 @@ class Engine:
         raise AssertionError(f"not ready: {self.log.read_text()}")
 
 
-@pytest.fixture
-def engines(tmp_path: Path, tree: Path) -> Iterator[Engines]:
+class Pair(NamedTuple):
+    """A prefill and a decode engine that are well."""
+
+    prefill: Engine
+    decode: Engine
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Iterator[Engines]:
     with contextlib.ExitStack() as stack:
-        yield Engines(tmp_path, tree, stack)
+        yield Engines(tmp_path_factory.mktemp("engines"), tree, stack)
+
+
+@pytest.fixture(scope="module")
+def pair(engines: Engines) -> Pair:
+    started = Pair(engines.start("prefill"), engines.start("decode"))
+    return Pair(*(engine.ready() for engine in started))
 
 
 @contextlib.contextmanager
-def router(engines: Engines, prefill: Engine, decode: Engine) -> Iterator[str]:
+def router(
+    engines: Engines, prefill: Engine, decode: Engine, *, states: tuple[int, ...] = (200,)
+) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-P", "-m", "plait.cli", "router", "--port", str(port)]
     command += ["--prefill", f"{prefill.url},{engines.bootstrap}", "--decode", decode.url, "--retries", "0"]
@@ -112,7 +128,8 @@ def router(engines: Engines, prefill: Engine, decode: Engine) -> Iterator[str]:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
+                # Ready or not: it has polled both by now.
+                if httpx.get(f"{url}/ready", timeout=5).status_code in states:
                     break
             time.sleep(0.1)
         yield url
@@ -121,10 +138,10 @@ def router(engines: Engines, prefill: Engine, decode: Engine) -> Iterator[str]:
         process.wait()
 
 
-def test_the_status_is_that_of_the_contract(engines: Engines) -> None:
-    for role in ("prefill", "decode"):
+def test_the_status_is_that_of_the_contract(engines: Engines, pair: Pair) -> None:
+    for role, engine in pair._asdict().items():
         expected = json.loads(contract_file(engines.model, role))
-        status = engines.start(role).ready().status()
+        status = engine.status()
         assert status.role == role
         assert status.wire_hash == expected["wire_hash"]
         assert role == "decode" or status.group_hash == expected["group_hash"]
@@ -132,10 +149,9 @@ def test_the_status_is_that_of_the_contract(engines: Engines) -> None:
         assert status.capacity.tokens == 8192
 
 
-def test_the_real_router_pairs_and_serves(engines: Engines) -> None:
-    prefill, decode = engines.start("prefill").ready(), engines.start("decode").ready()
+def test_the_real_router_pairs_and_serves(engines: Engines, pair: Pair) -> None:
     body = {"model": "model", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
-    with router(engines, prefill, decode) as url:
+    with router(engines, *pair) as url:
         whole = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30)
         streamed = httpx.post(f"{url}/v1/chat/completions", json={**body, "stream": True}, timeout=30)
         generated = httpx.post(
@@ -148,10 +164,10 @@ def test_the_real_router_pairs_and_serves(engines: Engines) -> None:
     assert generated.json()["text"] == " a a a"
 
 
-def test_engines_that_disagree_are_not_paired(engines: Engines) -> None:
-    prefill, decode = engines.start("prefill").ready(), engines.start("decode", wire_hash="f" * 64).ready()
+def test_engines_that_disagree_are_not_paired(engines: Engines, pair: Pair) -> None:
+    decode = engines.start("decode", wire_hash="f" * 64).ready()
     body = {"model": "model", "prompt": "hi", "max_tokens": 5}
-    with router(engines, prefill, decode) as url:
+    with router(engines, pair.prefill, decode, states=(200, 503)) as url:
         assert httpx.get(f"{url}/ready", timeout=5).status_code == 503
         answer = httpx.post(f"{url}/v1/completions", json=body, timeout=30)
     assert answer.status_code == 503, answer.text
@@ -179,8 +195,8 @@ def test_preflight_tells_of_hooks_that_do_not_fit(engines: Engines, tmp_path: Pa
     assert "hook target is missing" in failed.reason
 
 
-def test_drain_waits_for_a_request(engines: Engines) -> None:
-    idle, busy = engines.start("decode").ready(), engines.start("decode", busy="1").ready()
+def test_drain_waits_for_a_request(engines: Engines, pair: Pair) -> None:
+    idle, busy = pair.decode, engines.start("decode", busy="1").ready()
     words = ["--leave-s", "0", "--quiet-s", "0.2", "--deadline-s", "1.5", "--url"]
     assert engines.pod_command("decode", "drain", *words, idle.url).returncode == 0
     run = engines.pod_command("decode", "drain", *words, busy.url)
