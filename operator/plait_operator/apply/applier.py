@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from plait_operator.actions import Action, Apply, Delete, Event, Plan, SetFinalizer, SetGate, WriteStatus
@@ -98,7 +97,11 @@ class Applier:
             case Delete():
                 self._delete(action, target)
             case SetGate():
-                self._memory.took(self._client.write(writes.gate(action, target, now=_now())))
+                self._memory.took(
+                    self._client.write(
+                        writes.gate(action, target, now=self._client.now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+                    )
+                )
             case SetFinalizer(present=present):
                 if not present and outcome.refusals:
                     return False
@@ -157,7 +160,9 @@ class Applier:
 
     def _event(self, event: Event, target: Target) -> bool:
         """Events are news, not state: one that cannot be written is only logged."""
-        request = self._recorder.request(event, target, clock=time.monotonic(), now=_now(fractions=True))
+        request = self._recorder.request(
+            event, target, clock=time.monotonic(), now=self._client.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        )
         if request is None:
             return False
         try:
@@ -210,8 +215,3 @@ def _ref_of(action: Action, target: Target) -> Ref:
         case WriteStatus(role=role) if role:
             return Ref(API_VERSION, ROLE.kind, short_name(target.name, role))
     return Ref(API_VERSION, DEPLOYMENT.kind, target.name)
-
-
-def _now(*, fractions: bool = False) -> str:
-    spec = "microseconds" if fractions else "seconds"
-    return datetime.now(UTC).isoformat(timespec=spec).replace("+00:00", "Z")

@@ -6,6 +6,8 @@ import json
 import logging
 import random
 import time
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -24,6 +26,7 @@ log = logging.getLogger("plait.operator.client")
 
 _TRIES: Final = 3
 _LONGEST_PAUSE: Final = 5.0
+_CLOCKS_AGREE: Final = timedelta(seconds=2)
 
 
 class Request(NamedTuple):
@@ -56,6 +59,7 @@ class Client:
         self._limiter = limiter
         self._meters = meters
         self._timeout_s = timeout_s
+        self._ahead = timedelta()
 
     def read(self, path: str, *, kind: str) -> Manifest | None:
         """An object or a list; None when there is none. Raises ApplyError."""
@@ -82,6 +86,14 @@ class Client:
         self._meters.writes.labels(request.kind, request.verb, "done").inc()
         return done
 
+    def now(self) -> datetime:
+        """The time in UTC by the API server's clock, as its last answer told it.
+
+        Plans compare times that the server wrote with the present. By this machine's own clock, set wrong, a
+        drain of minutes would be over at once, or never.
+        """
+        return datetime.now(UTC) + self._ahead
+
     def close(self) -> None:
         """Drop the connections."""
         self._client.close()
@@ -104,6 +116,16 @@ class Client:
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
+    def _hear(self, date: str | None) -> None:
+        found = ahead(date, datetime.now(UTC))
+        if found is None:
+            return
+        if abs(found - self._ahead) > _CLOCKS_AGREE and found:
+            log.warning(
+                "the API server's clock is %.0f s ahead of this one: its time counts", found.total_seconds()
+            )
+        self._ahead = found
+
     def _sent(self, request: Request) -> Manifest:
         headers = {
             "Accept": "application/json",
@@ -125,6 +147,7 @@ class Client:
             raise UnreachableError(f"{request.method} {request.path}: {_words(error)}") from None
         finally:
             self._meters.request_seconds.labels(request.verb).observe(time.monotonic() - began)
+        self._hear(answer.getheader("Date"))
         if not 200 <= answer.status < 300:
             raise api_error(answer.status, data, answer.getheader("Retry-After"))
         try:
@@ -134,6 +157,21 @@ class Client:
         if not isinstance(told, dict):
             raise UnreachableError(f"{request.method} {request.path}: the answer is no JSON object")
         return told
+
+
+def ahead(date: str | None, now: datetime) -> timedelta | None:
+    """How far the server's clock (its Date header) is ahead of `now`; None: it does not say.
+
+    It tells whole seconds, and an answer takes a moment: what is within two is no difference.
+    """
+    try:
+        told = parsedate_to_datetime(date or "")
+    except ValueError:
+        return None
+    if told.tzinfo is None:
+        return None
+    difference = told - now
+    return difference if abs(difference) > _CLOCKS_AGREE else timedelta()
 
 
 def _words(error: Exception) -> str:

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Protocol
 
 from plait_operator.apply.client import Client, Request
@@ -121,7 +121,7 @@ class Certificates:
     def _run(self) -> None:
         while True:
             try:
-                self.look(datetime.now(UTC))
+                self.look(self._client.now())
             except FencedError:
                 return
             except ApplyError as error:

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from pydantic import ValidationError
@@ -92,7 +91,7 @@ class Reconciler:
 
     def _plan(self, key: Key, snapshot: Snapshot) -> tuple[Plan, str]:
         began = time.monotonic()
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        now = self._client.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             deployment = SharedKVDeployment.of(snapshot.body)
         except ValidationError:
