@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from plait.telemetry.metrics import ALL_METRICS, Kind, Metric
-from plait.telemetry.operator_metrics import CONTROLLER_METRICS
+from plait.telemetry.operator_metrics import ADMISSION_METRICS, CONTROLLER_METRICS
 
 DASHBOARD: dict[str, Any] = json.loads(
     (Path(__file__).parents[3] / "charts/plait/files/dashboard.json").read_text()
@@ -32,7 +32,11 @@ def samples(metric: Metric) -> dict[str, set[str]]:
     return {metric.sample_name: labels}
 
 
-KNOWN = {name: labels for m in (*ALL_METRICS, *CONTROLLER_METRICS) for name, labels in samples(m).items()}
+KNOWN = {
+    name: labels
+    for m in (*ALL_METRICS, *CONTROLLER_METRICS, *ADMISSION_METRICS)
+    for name, labels in samples(m).items()
+}
 
 
 def queries() -> Iterator[tuple[str, str]]:
