@@ -51,10 +51,28 @@ def _autoscaling(role: str) -> tuple[Rule, ...]:
             "an HPA needs at least one metric; write external: true where another autoscaler scales the role",
             ".metrics",
         ),
+        Rule(
+            at,
+            "!self.external || !has(self.metrics) || size(self.metrics) == 0",
+            "no HPA is made with external: true, so nothing would read them",
+            ".metrics",
+        ),
+        Rule(
+            at,
+            "!self.external || !has(self.behavior)",
+            "no HPA is made with external: true, so nothing would read it",
+            ".behavior",
+        ),
     )
 
 
 _SUBDOMAIN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+
+def _object_name(at: str, what: str, field: str = "") -> Rule:
+    value = f"self{field}" if field else "self"
+    return Rule(at, f"{value}.matches('{_SUBDOMAIN}')", f"not the name of a {what}", field)
+
 
 DEPLOYMENT_RULES: tuple[Rule, ...] = (
     Rule(
@@ -69,18 +87,20 @@ DEPLOYMENT_RULES: tuple[Rule, ...] = (
         "family and shape say the same thing: keep one of the two",
         ".shape",
     ),
+    Rule("spec.model.name", "!self.startsWith('-')", "would be read as a flag: no dash in front"),
+    Rule(
+        "spec.model",
+        "!has(self.revision) || has(self.source.hub)",
+        "only a hub has revisions: remove it, or use source.hub",
+        ".revision",
+    ),
     _among("spec.model.family", FAMILIES, "not a model family that Plait knows"),
     Rule(
         "spec.model.source",
         "[has(self.pvc), has(self.hostPath), has(self.hub)].exists_one(x, x)",
         "exactly one of pvc, hostPath and hub",
     ),
-    Rule(
-        "spec.model.source.pvc",
-        f"self.claimName.matches('{_SUBDOMAIN}')",
-        "not the name of a PersistentVolumeClaim",
-        ".claimName",
-    ),
+    _object_name("spec.model.source.pvc", "PersistentVolumeClaim", ".claimName"),
     Rule(
         "spec.model.source.pvc",
         "!self.path.startsWith('/') && !('..' in self.path.split('/'))",
@@ -99,6 +119,7 @@ DEPLOYMENT_RULES: tuple[Rule, ...] = (
         "a repository as owner/name, for example zai-org/GLM-5",
         ".repo",
     ),
+    _object_name("spec.model.source.hub.secretRef", "Secret", ".name"),
     _among("spec.engine.version", ENGINE_VERSIONS, "Plait's hooks were not made for this version"),
     _immutable("spec.engine.device", "engines of the two kinds never share a cache"),
     _among(
@@ -138,6 +159,15 @@ DEPLOYMENT_RULES: tuple[Rule, ...] = (
         "mooncake_tcp uses no RDMA device: remove rdma, or use backend mooncake",
         ".rdma",
     ),
+    Rule(
+        "spec.transfer.rdma.resource",
+        "self.contains('/')",
+        "an extended resource has a domain, for example rdma/hca",
+    ),
+    _object_name("spec.router.auth.secretRef", "Secret", ".name"),
+    _object_name("spec.router.tls.secretRef", "Secret", ".name"),
+    _object_name("spec.pods.imagePullSecrets[]", "Secret", ".name"),
+    _object_name("spec.pods.priorityClassName", "PriorityClass"),
     _among("spec.router.policy", ROUTER_POLICIES, "no such policy"),
     _among("spec.router.decodePolicy", ROUTER_POLICIES, "no such policy"),
     Rule(
@@ -154,6 +184,19 @@ DEPLOYMENT_RULES: tuple[Rule, ...] = (
         "self.cache.scratchTokens >= self.model.contextLength",
         "one scratch slot must hold the longest request (model.contextLength)",
         ".cache.scratchTokens",
+    ),
+    Rule(
+        "spec",
+        "!has(self.model.contextLength) || !has(self.prefill.maxTotalTokens) || "
+        "self.prefill.maxTotalTokens >= self.model.contextLength",
+        "a group must hold the longest request (model.contextLength)",
+        ".prefill.maxTotalTokens",
+    ),
+    Rule(
+        "spec",
+        "self.engine.device != 'cpu' || self.transfer.backend == 'mooncake_tcp'",
+        "a CPU engine has no RDMA: use backend mooncake_tcp",
+        ".transfer.backend",
     ),
     Rule(
         "spec",

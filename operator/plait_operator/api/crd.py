@@ -62,6 +62,8 @@ class Kind(NamedTuple):
     rules: tuple[Rule, ...]
     keyed: Mapping[str, str]
     """Lists whose entries have a key, by path."""
+    sets: tuple[str, ...] = ()
+    """Lists in which nothing comes twice."""
 
 
 def _condition(of: str, what: str) -> str:
@@ -103,6 +105,7 @@ KINDS: tuple[Kind, ...] = (
             "spec.pods.imagePullSecrets": "name",
             "status.conditions": "type",
         },
+        sets=("spec.transfer.rdma.devices",),
     ),
     Kind(
         kind="SharedKVRole",
@@ -207,6 +210,8 @@ def schema_of(kind: Kind) -> Schema:
     }
     for path, key in kind.keyed.items():
         _key(_at(whole, path), key)
+    for path in kind.sets:
+        _at(whole, path)["x-kubernetes-list-type"] = "set"
     for rule in kind.rules:
         _at(whole, rule.at).setdefault("x-kubernetes-validations", []).append(_rule(rule))
     return whole
@@ -228,9 +233,12 @@ def _rule(rule: Rule) -> Schema:
 
 def _at(schema: Schema, path: str) -> Schema:
     for step in path.split(".") if path else ():
-        if step not in schema.get("properties", {}):
-            raise KeyError(f"a rule names {path}, and there is no {step}")
-        schema = schema["properties"][step]
+        name = step.removesuffix("[]")
+        if name not in schema.get("properties", {}):
+            raise KeyError(f"a rule names {path}, and there is no {name}")
+        schema = schema["properties"][name]
+        if step.endswith("[]"):
+            schema = schema["items"]
     return schema
 
 

@@ -186,7 +186,9 @@ class Rdma(Section):
     """RDMA devices of the engine pods."""
 
     resource: str | None = Field(
-        default=None, description="Extended resource of the device plugin, for example rdma/hca."
+        default=None,
+        max_length=317,
+        description="Extended resource of the device plugin, for example rdma/hca.",
     )
     count: int = Field(default=1, ge=1, description="How many of it each engine pod asks for.")
     devices: list[str] = Field(
@@ -293,9 +295,11 @@ class Pods(Section):
     """What holds for all pods of the deployment."""
 
     image_pull_secrets: list[SecretRef] = Field(
-        default_factory=list, description="Secrets that images are pulled with."
+        default_factory=list, max_length=16, description="Secrets that images are pulled with."
     )
-    priority_class_name: str | None = Field(default=None, description="PriorityClass of all pods.")
+    priority_class_name: str | None = Field(
+        default=None, max_length=253, description="PriorityClass of all pods."
+    )
     host_network: bool = Field(
         default=False,
         description="Engines in the node's network: for fabrics that need it. Network policies do not hold.",

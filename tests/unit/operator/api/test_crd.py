@@ -106,7 +106,8 @@ def test_free_form_fields_keep_what_they_hold() -> None:
 def at(path: str) -> dict[str, Any]:
     schema = schema_of(KINDS[0])
     for step in path.split(".") if path else ():
-        schema = schema["properties"][step]
+        schema = schema["properties"][step.removesuffix("[]")]
+        schema = schema["items"] if step.endswith("[]") else schema
     return schema
 
 
