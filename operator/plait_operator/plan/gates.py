@@ -24,12 +24,13 @@ def gates(observed: Observed) -> list[SetGate]:
     in; it closes when more than half of them say that they have not. At a tie it stays as it is, and so it
     does while no ready router answers: what one cannot ask about is no reason to take a serving pod out of
     service. For the same reason a router that knows no engine at all (it has just started) is no voice for
-    closing. Pods on their way out are left alone.
+    closing. Pods on their way out are left alone, and so are a group's pods beside its leader: they have no
+    gate.
     """
     answers = [router for router in observed.routers if _counts(router)]
     if not answers:
         return []
-    pods = sorted(pod for pod in observed.pods if pod.role in _ENGINES and not pod.deleting)
+    pods = sorted(pod for pod in observed.pods if pod.role in _ENGINES and not (pod.deleting or pod.worker))
     return [change for pod in pods if (change := _change(pod, answers)) is not None]
 
 

@@ -17,6 +17,7 @@ _TEXT = 300
 _CRASHES = 3
 """Restarts from which a pod that is not ready counts as one that does not recover by itself."""
 _REFUSED = ("CreateContainer", "RunContainer", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+_ENDED = ("Failed", "Succeeded")
 # The worst first: what a person has to mend comes before what may pass.
 _ORDER = (
     Reason.REFUSED,
@@ -54,11 +55,13 @@ def problems_of(observed: Observed, *, deployment: str, role: str, revision: str
 
 
 def pods_of(observed: Observed, *, role: str, revision: str) -> list[PodFact]:
-    """Pods of a role's revision that are not on their way out, by name."""
+    """Pods of a role's revision that are neither at their end nor on their way there, by name."""
     chosen = [
         pod
         for pod in observed.pods
-        if pod.role == role and not pod.deleting and (not revision or pod.revision in ("", revision))
+        if pod.role == role
+        and not (pod.deleting or pod.phase in _ENDED)
+        and (not revision or pod.revision in ("", revision))
     ]
     return sorted(chosen, key=lambda pod: pod.name)
 
@@ -112,7 +115,7 @@ def _of_pod(pod: PodFact, observed: Observed) -> tuple[Reason, str] | None:
         # The kubelet's own words change between two starts; why the container ended does not.
         reason = Reason.CRASH_LOOPING if pod.restarts >= _CRASHES else Reason.RESTARTING
         return reason, f"ended: {cut(pod.terminated, _TEXT)}" if pod.terminated else "ended without a word"
-    if pod.containers_ready and not pod.admitted and pod.role != "router":
+    if pod.containers_ready and not pod.admitted and pod.role != "router" and not pod.worker:
         return Reason.WAITING_FOR_ROUTERS, _said_of(pod, observed)
     return None
 

@@ -88,6 +88,11 @@ def test_only_engines_have_a_gate(role: str, changes: int) -> None:
     assert len(gates(Observed(pods=(pod(role=role),), routers=(YES,)))) == changes
 
 
+def test_a_group_has_its_gate_at_its_leader() -> None:
+    pods = (pod(name="p")._replace(group="0"), pod(name="q")._replace(group="0", worker=1, admitted=True))
+    assert [g.pod for g in gates(Observed(pods=pods, routers=(YES,)))] == ["p"]
+
+
 def test_a_uid_is_compared_whole() -> None:
     longer = EngineFact("uid-p2/1", taken_in=True, pairs=True)
     assert gates(Observed(pods=(pod(),), routers=(router(longer),))) == []

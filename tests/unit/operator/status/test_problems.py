@@ -95,6 +95,8 @@ QUOTA = (
         # Pods that are not the newest revision's, or on their way out, are no reason.
         ([starting(revision=OLD, waiting="ImagePullBackOff: engine")], Reason.NOT_READY, "0 of 1", False),
         ([starting(deleting=True, waiting="ImagePullBackOff: engine")], Reason.NOT_READY, "0 of 1", False),
+        ([starting(phase="Failed", restarts=5, terminated="Evicted")], Reason.NOT_READY, "0 of 1", False),
+        ([pod(ready=False, admitted=None, worker=1, group="0")], Reason.NOT_READY, "0 of 1", False),
         # The worst is named first, all are told.
         (
             [
