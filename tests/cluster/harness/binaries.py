@@ -107,6 +107,9 @@ def _kube(part: Path) -> None:
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     flags = [f"-X {package}.{name}={value}" for package in packages for name, value in told.items()]
     flags.append(f"-X helm.sh/helm/v3/internal/version.version={_version(source, 'helm.sh/helm/v3')}")
+    # What `helm template` takes the cluster for.
+    chart = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
+    flags.append(f"-X {chart}Major={major} -X {chart}Minor={minor}")
     commands = [f"k8s.io/kubernetes/cmd/{name}" for name in _KUBE]
     # One call: the packages they share are compiled once.
     _compile(

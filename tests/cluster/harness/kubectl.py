@@ -49,14 +49,18 @@ class Kubectl:
         words = ["apply", "--server-side", "--force-conflicts", "-f", "-"]
         return self(*words, *(["-n", namespace] if namespace else []), given=yaml.safe_dump_all(manifests))
 
-    def can_i(self, verb: str, resource: str, *, account: str, namespace: str) -> bool:
-        """Whether an account (`namespace:name`) may. `resource`: pods, leases.coordination.k8s.io …"""
+    def can_i(self, verb: str, resource: str, *, account: str, namespace: str, subresource: str = "") -> bool:
+        """Whether a ServiceAccount (`namespace:name`) may. `resource`: a kind, or `kind/name` of one object.
+
+        `namespace`: `*` asks for all of them. A subresource in `resource` would be taken for a name.
+        """
         words = ["auth", "can-i", verb, resource, "--as", f"system:serviceaccount:{account}"]
-        where = ["--all-namespaces"] if namespace == "*" else ["-n", namespace]
+        words += ["--all-namespaces"] if namespace == "*" else ["-n", namespace]
+        words += [f"--subresource={subresource}"] if subresource else []
         try:
-            return self(*words, *where).strip() == "yes"
+            return self(*words).strip() == "yes"
         except CommandError as refused:
-            # "no" is code 1 with that word; anything else is a fault of the question.
-            if refused.output.split()[-1:] == ["no"] or refused.output.startswith("no"):
+            # "no" is code 1 with that word alone or before a reason; else the question was at fault.
+            if refused.output.strip().splitlines()[-1:] == ["no"] or refused.output.startswith("no - "):
                 return False
             raise
