@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.images import write_image
 from tests.cluster.harness.python_image import Content, distributions, interpreter, site_packages, sources
 
@@ -130,21 +132,29 @@ def model(folder: Path) -> Path:
     return folder
 
 
-def archives(folder: Path) -> list[Path]:
-    """Write all images of NAMES into `folder`; a node takes each of them in (`Node.take`)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made: list[Path] = []
+def load(cluster: Cluster, *names: str) -> None:
+    """Build these images (of NAMES), and have the cluster's node take them in."""
+    folder = cluster.instance.run / "images"
+    node = cluster.start_node()
+    for name in names:
+        archive = write(folder, name)
+        node.take(archive)
+        archive.unlink()
 
-    def write(name: str, content: Content, **config: Any) -> None:
-        archive = folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
-        write_image(archive, name, content, **config)
-        made.append(archive)
 
+def write(folder: Path, name: str) -> Path:
+    """Write the archive of one image of NAMES into `folder`."""
+    out = folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
     quiet = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-    write(NAMES.control, control(), environment=quiet, user=NOBODY)
-    built = tree(folder / "tree")
-    write(NAMES.runtime, runtime(built), entrypoint=["/opt/plait/inject"], environment=quiet, user=NOBODY)
-    write(NAMES.engine, engine(), environment=quiet)
-    write(NAMES.engine_again, engine(), environment=quiet)
-    write(NAMES.engine_other, engine("0.5.16"), environment=quiet)
-    return made
+    if name == NAMES.control:
+        write_image(out, name, control(), environment=quiet, user=NOBODY)
+    elif name == NAMES.runtime:
+        with tempfile.TemporaryDirectory() as work:
+            content = runtime(tree(Path(work) / "site"))
+            write_image(out, name, content, environment=quiet, user=NOBODY, entrypoint=["/opt/plait/inject"])
+    elif name in NAMES:
+        # The version is the tag, up to a dash.
+        write_image(out, name, engine(name.rpartition(":")[2].partition("-")[0]), environment=quiet)
+    else:
+        raise ValueError(f"image {name!r}: one of {', '.join(NAMES)}")
+    return out
