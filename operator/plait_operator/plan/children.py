@@ -7,14 +7,12 @@ from typing import Any
 
 from plait_operator import names
 from plait_operator.actions import Action, Apply, Delete
-from plait_operator.children.context import Context
-from plait_operator.children.revision import contract_map
-from plait_operator.children.static import static
-from plait_operator.children.workload import workload
+from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.observed import Manifest, Observed, Ref
+from plait_operator.plan.blueprint import Blueprint, Built, with_replicas
 from plait_operator.plan.drift import differs, stamped
 from plait_operator.plan.engines import WORKLOADS, Workload, workloads_of
-from plait_operator.plan.roles import ROLES, Role, Step
+from plait_operator.plan.roles import ROLES, Step
 from plait_operator.plan.scaling import role_ref, seed
 
 
@@ -23,57 +21,59 @@ def going(live: Mapping[str, Any] | None) -> bool:
     return live is not None and bool(live["metadata"].get("deletionTimestamp"))
 
 
-def applied(manifest: Manifest, observed: Observed) -> Iterator[Apply]:
+def applied(built: Built, observed: Observed) -> Iterator[Apply]:
     """The manifest, if applying it would change anything."""
-    live = observed.children.get(Ref.of(manifest))
-    why = "" if going(live) else differs(manifest, live)
+    live = observed.children.get(built.ref)
+    why = "" if going(live) else differs(built.manifest, live, told=built.digest)
     if why:
-        yield Apply(stamped(manifest), why)
+        yield Apply(stamped(built.manifest), why)
 
 
-def static_children(ctx: Context, observed: Observed) -> tuple[list[Action], set[Ref]]:
-    """All children but the engines'. The refs are of those that are wanted."""
+def static_children(asked: Blueprint, deployment: SharedKVDeployment, observed: Observed) -> list[Action]:
+    """All children but the engines', where they are not as they should be."""
     actions: list[Action] = []
-    wanted: set[Ref] = set()
-    role = role_ref(ctx.deployment)
-    for manifest in static(ctx, live=observed.children):
-        ref = Ref.of(manifest)
-        wanted.add(ref)
-        needed = list(applied(manifest, observed))
-        if needed and ref == role:
-            first = seed(ctx.deployment, manifest, observed.children.get(ref))
+    role = role_ref(deployment)
+    for built in asked.static:
+        needed = list(applied(built, observed))
+        if needed and built.ref == role:
+            first = seed(deployment, built.manifest, observed.children.get(role))
             actions += [first] if first else []
         actions += needed
-    return actions, wanted
+    return actions
 
 
 def engine_children(
-    ctx: Context, observed: Observed, step: Step, targets: Mapping[Role, str]
+    asked: Blueprint, deployment: SharedKVDeployment, observed: Observed, step: Step
 ) -> tuple[list[Action], set[Ref]]:
-    """Contract maps and workloads of both roles, as the rollout's step says; deletes of ended ones apart."""
-    actions: list[Action] = []
-    wanted: set[Ref] = set()
-    for role in ROLES:
-        manifest = contract_map(ctx, role)
-        wanted.add(Ref.of(manifest))
-        actions += applied(manifest, observed)
+    """Contract maps and workloads of both roles, as the rollout's step says. The refs are of what must stay:
+    not of workloads that have ended."""
+    actions: list[Action] = [action for built in asked.contracts for action in applied(built, observed)]
+    wanted = {built.ref for built in asked.contracts}
     for role in ROLES:
         loads = workloads_of(observed, role)
         for revision, replicas in sorted(step.of(role).items()):
-            if revision == targets[role]:
-                manifest = workload(ctx, role, replicas=replicas)
-                wanted.add(Ref.of(manifest))
-                actions += applied(manifest, observed)
-                continue
-            load = loads[revision]
-            if revision not in step.finished[role]:
+            load = loads.get(revision)
+            if revision == asked.targets[role]:
+                built = Built.of(with_replicas(asked.workloads[role], replicas))
+                wanted.add(built.ref)
+                actions += _target(built, observed, load, replicas)
+            elif load is not None and revision not in step.finished[role]:
                 wanted.add(load.ref)
                 if replicas != load.replicas and not load.deleting:
-                    actions.append(_scaled(ctx, load, replicas))
+                    actions.append(_scaled(deployment, load, replicas))
     return actions, wanted
 
 
-def _scaled(ctx: Context, load: Workload, replicas: int) -> Apply:
+def _target(built: Built, observed: Observed, load: Workload | None, replicas: int) -> Iterator[Apply]:
+    for action in applied(built, observed):
+        if load is not None and load.replicas != replicas:
+            why = f"revision {load.revision}: {load.replicas} -> {replicas} replicas"
+            yield action._replace(why=why)
+        else:
+            yield action
+
+
+def _scaled(deployment: SharedKVDeployment, load: Workload, replicas: int) -> Apply:
     """Only the replicas, by a manager that owns nothing else: what else it holds is of an older spec.
 
     The uid makes it fail where the workload is another one by now, rather than make half an object.
@@ -81,7 +81,7 @@ def _scaled(ctx: Context, load: Workload, replicas: int) -> Apply:
     manifest: Manifest = {
         "apiVersion": load.ref.api_version,
         "kind": load.ref.kind,
-        "metadata": {"name": load.ref.name, "namespace": ctx.deployment.meta.namespace, "uid": load.uid},
+        "metadata": {"name": load.ref.name, "namespace": deployment.meta.namespace, "uid": load.uid},
         "spec": {"replicas": replicas},
     }
     why = f"revision {load.revision}: {load.replicas} -> {replicas} replicas"

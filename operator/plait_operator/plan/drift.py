@@ -91,12 +91,15 @@ def stamped(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def differs(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> str:
-    """Why `wanted` (stamped or not) must be applied over `live`; empty when that would change nothing."""
+def differs(wanted: Mapping[str, Any], live: Mapping[str, Any] | None, *, told: str = "") -> str:
+    """Why `wanted` (stamped or not) must be applied over `live`; empty when that would change nothing.
+
+    `told`: digest of `wanted`, where it is known already.
+    """
     if live is None:
         return "missing"
     applied = ((live.get("metadata") or {}).get("annotations") or {}).get(APPLIED)
-    if applied != digest(wanted):
+    if applied != (told or digest(wanted)):
         return "never applied by this operator" if applied is None else "the manifest is another one"
     for key, value in wanted.items():
         if key not in _SERVER_OWNED:
@@ -124,7 +127,9 @@ def quantity(value: object) -> Decimal | None:
 def _differs(wanted: Any, live: Any, path: tuple[str, ...], *, absent: bool) -> str:
     if absent:
         return "" if _dropped(wanted, path) else f"{_told(path)} is gone"
-    if isinstance(wanted, Mapping):
+    if type(wanted) is type(live) and wanted == live:
+        return ""  # Most of what there is.
+    if isinstance(wanted, dict):
         return _map_differs(wanted, live, path)
     if isinstance(wanted, list):
         return _list_differs(wanted, live, path)
@@ -151,7 +156,7 @@ def _dropped(wanted: Any, path: tuple[str, ...]) -> bool:
 
 
 def _map_differs(wanted: Mapping[str, Any], live: Any, path: tuple[str, ...]) -> str:
-    if not isinstance(live, Mapping):
+    if not isinstance(live, dict):
         return f"{_told(path)} was changed"
     for key, value in wanted.items():
         why = _differs(value, live.get(key), (*path, key), absent=key not in live)
@@ -204,12 +209,12 @@ def _tuple(key: object) -> tuple[object, ...]:
 def _key_of(name: str, items: Sequence[Any], path: tuple[str, ...]) -> Callable[[Any], object] | None:
     """How items of the list `name` are told apart; None: the list is replaced as a whole."""
     fields = _KEYS.get(name)
-    if name == "ports" and all(isinstance(item, Mapping) for item in items):
+    if name == "ports" and all(isinstance(item, dict) for item in items):
         if all("containerPort" in item for item in items):
             fields = ("containerPort", "protocol")
         elif path == ("spec", "ports"):  # Of a Service; those of a NetworkPolicy's rules have no keys.
             fields = ("port", "protocol")
-    if fields is None or not all(isinstance(item, Mapping) for item in items):
+    if fields is None or not all(isinstance(item, dict) for item in items):
         return None
     if fields == ("name",):
         return lambda item: str(item.get("name"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from plait_operator.actions import Event
+from plait_operator.api.reasons import Reason
 from plait_operator.api.status import Condition, ConditionType, SharedKVDeploymentStatus
 
 _GOOD: Final = {
@@ -14,6 +15,9 @@ _GOOD: Final = {
     ConditionType.DEGRADED: "False",
 }
 """Conditions that people are told of, and the status in which all is well."""
+
+_ASKED_FOR: Final = frozenset({Reason.REMOVING, Reason.SCALED_TO_ZERO})
+"""Nothing is served any more, and nobody expects that it is."""
 
 
 def events(before: SharedKVDeploymentStatus, after: SharedKVDeploymentStatus) -> list[Event]:
@@ -46,7 +50,8 @@ def _of(before: Condition | None, after: Condition) -> Event | None:
     # Nothing serves yet when it has just been made: that is no warning.
     if before is None and after.type in (ConditionType.AVAILABLE, ConditionType.MODEL_INSPECTED):
         return None
-    return Event("Warning", after.reason, _text(after))
+    kind: Literal["Normal", "Warning"] = "Normal" if after.reason in _ASKED_FOR else "Warning"
+    return Event(kind, after.reason, _text(after))
 
 
 def _text(condition: Condition) -> str:
