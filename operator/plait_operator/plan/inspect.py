@@ -62,7 +62,12 @@ def inspect(deployment: SharedKVDeployment, observed: Observed, release: Release
     manifest = inspect_job(deployment, release)
     ref = Ref.of(manifest)
     told = _of_job(deployment, observed, manifest, ref)
-    return told._replace(wanted=frozenset({kept, ref}))
+    former = [
+        Delete(other, live["metadata"].get("uid", ""), "it reads a former source")
+        for other, live in sorted(observed.children.items())
+        if other.kind == ref.kind and other != ref and not live["metadata"].get("deletionTimestamp")
+    ]
+    return told._replace(actions=(*former, *told.actions), wanted=frozenset({kept, ref}))
 
 
 def _config(live: Mapping[str, Any] | None, digest: str) -> Mapping[str, Any] | None:
