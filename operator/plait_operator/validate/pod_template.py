@@ -58,6 +58,7 @@ class Refused(NamedTuple):
 
 
 _COMMAND = "the command line is what the contract was checked for"
+_ROUTER_COMMAND = "the router's command line is made from its section of the spec"
 _POD = "pods are made by their workload, one for all replicas"
 
 REFUSED: Final = (
@@ -92,8 +93,8 @@ REFUSED: Final = (
     Refused("spec.resources", "the engine's own are decided", "resources of the role"),
     Refused("spec.containers[*].command", _COMMAND, "args of the role", ENGINE),
     Refused("spec.containers[*].args", _COMMAND, "args of the role", ENGINE),
-    Refused("spec.containers[*].command", _COMMAND, "", ROUTER),
-    Refused("spec.containers[*].args", _COMMAND, "fields of spec.router", ROUTER),
+    Refused("spec.containers[*].command", _ROUTER_COMMAND, "fields of spec.router", ROUTER),
+    Refused("spec.containers[*].args", _ROUTER_COMMAND, "fields of spec.router", ROUTER),
     Refused("spec.containers[*].image", "it has a field of its own", "image of the role"),
     Refused("spec.containers[*].resources", "they have a field of their own", "resources of the role"),
     Refused("spec.containers[*].env", "variables are checked where they stand", "env of the role", ENGINE),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from plait.contract.families import FAMILIES
 from plait.contract.shape import ModelShape
 from plait.contract.violation import ContractError, Violation
@@ -42,16 +44,13 @@ def read(
     spec: SharedKVDeploymentSpec = form.spec
     rules = validate_spec(spec, shape=shape_in(spec) or shape, experimental=experimental)
     found += [*form.faults, *(v for v in rules if not form.hides(v.field))]
-    if form.faults or not isinstance(body.get("metadata"), Mapping):
+    metadata = _metadata(body.get("metadata"))
+    found += metadata
+    if form.faults or metadata:
         return None, found
-    status = body.get("status") or {}
-    deployment = SharedKVDeployment(
-        meta=Meta.of(body),
-        spec=spec,
-        status=SharedKVDeploymentStatus.model_validate(status),
-        status_raw=status,
-    )
-    return deployment, found
+    status = body.get("status")
+    raw: Mapping[str, Any] = status if isinstance(status, Mapping) else {}
+    return SharedKVDeployment(meta=Meta.of(body), spec=spec, status=_status(raw), status_raw=raw), found
 
 
 def shape_in(spec: SharedKVDeploymentSpec) -> ModelShape | None:
@@ -111,6 +110,25 @@ def _count(value: object) -> int:
         elif isinstance(node, list):
             todo += node
     return count
+
+
+def _status(raw: Mapping[str, Any]) -> SharedKVDeploymentStatus:
+    try:
+        return SharedKVDeploymentStatus.model_validate(raw)
+    except ValidationError:
+        # Nobody's to mend but the operator's, which writes it anew.
+        return SharedKVDeploymentStatus()
+
+
+def _metadata(told: object) -> list[Violation]:
+    if not isinstance(told, Mapping):
+        return [Violation("metadata", told, "must be a mapping", "metadata with a name")]
+    kinds = {"labels": Mapping, "annotations": Mapping, "finalizers": list}
+    return [
+        Violation(f"metadata.{name}", told[name], "has another form than Kubernetes gives it", "correct it")
+        for name, kind in kinds.items()
+        if told.get(name) is not None and not isinstance(told[name], kind)
+    ]
 
 
 def _kind(body: Mapping[str, Any]) -> list[Violation]:

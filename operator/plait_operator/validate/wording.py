@@ -24,7 +24,9 @@ _IMAGE = re.compile(
     r"(:(?P<tag>[\w][\w.-]{0,127}))?(@(?P<digest>[a-zA-Z0-9]+:[0-9a-fA-F]{32,}))?",
     re.ASCII,
 )
-_QUANTITY = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][-+]?\d{1,2})?")
+_QUANTITY = re.compile(
+    r"(?P<number>\d+(\.\d*)?|\.\d+)(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][-+]?\d{1,2})?", re.ASCII
+)
 _POWERS: Final = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
     "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12),
