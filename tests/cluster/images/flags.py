@@ -45,7 +45,7 @@ def launch(
 
 def contract_file(model: Path, role: str) -> str:
     """The ConfigMap's file for such an engine."""
-    wire = WireContract.of(ModelShape.from_path(model), kv_dtype="float32", transfer_backend="mooncake_tcp")
+    wire = WireContract.of(ModelShape.from_path(model), kv_dtype="bfloat16", transfer_backend="mooncake_tcp")
     group = GroupContract(
         wire=wire,
         ranks=2,

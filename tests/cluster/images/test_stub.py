@@ -147,6 +147,8 @@ def test_the_status_is_that_of_the_contract(engines: Engines, pair: Pair) -> Non
         assert role == "decode" or status.group_hash == expected["group_hash"]
         assert len(status.ranks) == status.cp == (2 if role == "prefill" else 1)
         assert status.capacity.tokens == 8192
+        # What the real engine with these flags was seen to say.
+        assert status.capacity.tokens_replicated == (3968 if role == "prefill" else 8192)
 
 
 def test_the_real_router_pairs_and_serves(engines: Engines, pair: Pair) -> None:

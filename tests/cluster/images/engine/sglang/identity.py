@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from plait.contract.capacity import pool_unit
+from plait.contract.capacity import pages_of_pool, pool_bytes, pool_unit, tokens_for_bytes
+from plait.contract.kv import GroupContract
+from plait.contract.layouts import Layout
 from plait.contract.settings import Settings
 from plait.contract.status import EngineStatus, PageCounts, RankStatus
 from plait.contract.validate.argv import parse_engine_argv
@@ -47,7 +49,7 @@ class Identity(NamedTuple):
             "wire_hash": switches.wire_hash or wire.hash,
             "group_hash": switches.group_hash or group.hash,
             "started_at": time.time(),
-            "capacity": {"tokens": tokens, "tokens_replicated": tokens // group.ranks},
+            "capacity": {"tokens": tokens, "tokens_replicated": _replicated(tokens, group)},
         }
         return cls(EngineStatus.model_validate(told), args)
 
@@ -66,3 +68,14 @@ class Identity(NamedTuple):
             for rank in range(self.told.cp)
         ]
         return self.told.model_copy(update={"ranks": ranks})
+
+
+def _replicated(tokens: int, group: GroupContract) -> int:
+    """Tokens that the replicated layout would hold in this pool's bytes, as a real engine counts them."""
+    if group.layout is not Layout.SHARED:
+        return tokens
+    row = group.wire.mla_row_bytes + group.wire.index_row_bytes
+    layers, ranks = group.wire.layers, group.ranks
+    pages = pages_of_pool(tokens, ranks=ranks)
+    pool = pool_bytes(pages, ranks=ranks, layers=layers, row=row, layout=Layout.SHARED)
+    return tokens_for_bytes(pool, ranks=ranks, layers=layers, row=row, layout=Layout.REPLICATED)
