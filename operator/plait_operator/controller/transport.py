@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import kopf
 
@@ -101,6 +101,8 @@ class Transport:
             await kopf.operator(
                 registry=self._registry(),
                 settings=settings(),
+                # Peering is off; kopf would still ask who runs it, and a pod's user has no name.
+                identity=cast(Any, "plait"),
                 standalone=True,
                 clusterwide=not self._namespaces,
                 namespaces=self._namespaces,
