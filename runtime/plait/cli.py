@@ -145,6 +145,44 @@ def check(
 
 
 @app.command()
+def plan(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Manifests with a SharedKVDeployment (-: standard input).")
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The model's config.json, if the spec names no family or shape."),
+    ] = None,
+    api: Annotated[
+        list[str] | None,
+        typer.Option(help="An optional kind that the cluster has, such as ServiceMonitor; may be given often."),
+    ] = None,
+    experimental: Annotated[
+        list[str] | None, typer.Option(help="A feature that the operator lets through; may be given often.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Print the objects as YAML.")] = False,
+) -> None:
+    """Show what the operator would do for a manifest, without a cluster."""
+    if as_json and as_yaml:
+        raise _fail("--json and --yaml exclude each other: give one")
+    try:
+        from plait_operator.children.context import Release
+        from plait_operator.plan_command import Form, PlanError, run_plan
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "plait_operator":
+            raise
+        raise _fail("the operator's package is not installed here: pip install 'plait[operator]'") from error
+    form: Form = "json" if as_json else "yaml" if as_yaml else "table"
+    release = Release(experimental=frozenset(experimental or ()))
+    try:
+        code = run_plan(file, form=form, config=config, apis=frozenset(api or ()), release=release)
+    except PlanError as error:
+        raise _fail(str(error)) from error
+    raise typer.Exit(code)
+
+
+@app.command()
 def doctor(
     hooks: Annotated[
         bool, typer.Option("--hooks/--no-hooks", help="Try the hooks on the installed engine (slow).")

@@ -91,8 +91,8 @@ def _draft(deployment: SharedKVDeployment, observed: Observed, release: Release)
 
 def _bring_about(draft: _Draft) -> None:
     deployment, observed, asked = draft.deployment, draft.observed, draft.asked
-    draft.actions += draft.inspection.actions
     draft.actions += static_children(asked, deployment, observed)
+    draft.actions += draft.inspection.actions  # The Job's pod needs its network policy.
     if not asked.targets:
         return  # The shape is not known yet. What runs goes on.
     states, rollout = draft.states(), deployment.spec.rollout
