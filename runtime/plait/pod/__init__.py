@@ -46,8 +46,7 @@ The inspect Job (the engine's image, `runtime` injected before it, the model mou
 
 Exit status 0 and a `plait.contract.verdict.Inspected` with `config`; 1 (2: wrong usage) and one with `error`.
 
-Beware: a CPU engine stores KV in the type it computes in, which `auto` takes from the model; a contract that
-says float32 needs `--dtype float32` among the flags.
+Beware: a CPU engine stores KV as bfloat16, whatever type it computes in (`--dtype`).
 
 Beware: a variable PLAIT_* that Plait does not know ends an engine at its start. Kubernetes gives pods
 variables named after Services (PLAIT_SERVICE_HOST for one named `plait`): set `enableServiceLinks: false`.

@@ -64,7 +64,7 @@ def model(tmp_path: Path) -> Path:
 def asked(tmp_path: Path, model: Path) -> Callable[..., Asked]:
     """Builds a sound question about a CPU prefill engine; keywords change it."""
     wire = WireContract.of(
-        ModelShape.from_config(CONFIG), kv_dtype="float32", transfer_backend="mooncake_tcp"
+        ModelShape.from_config(CONFIG), kv_dtype="bfloat16", transfer_backend="mooncake_tcp"
     )
     group = GroupContract(
         wire=wire,

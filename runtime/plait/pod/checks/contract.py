@@ -15,7 +15,6 @@ from plait.contract.kv import GroupContract, WireContract, diff, transfer_backen
 from plait.contract.layouts import KvDtype, TransferBackend
 from plait.contract.rows import kv_dtype
 from plait.contract.settings import Settings
-from plait.contract.shape import ModelShape
 from plait.contract.validate import role_of
 from plait.contract.verdict import CheckResult
 from plait.contract.versions import installed_engine, plait_version
@@ -58,7 +57,7 @@ def own(asked: Asked, *, unknown_dtype: str) -> tuple[str, WireContract, GroupCo
     named = str(args.get("disaggregation_transfer_backend", TransferBackend.MOONCAKE.value))
     wire = WireContract.of(
         shape,
-        kv_dtype=stored_dtype(args, shape, cpu=asked.cpu) or unknown_dtype,
+        kv_dtype=stored_dtype(args, cpu=asked.cpu) or unknown_dtype,
         transfer_backend=transfer_backend(named, asked.environ),
     )
     size = args.get("attn_cp_size", 1)
@@ -73,16 +72,15 @@ def own(asked: Asked, *, unknown_dtype: str) -> tuple[str, WireContract, GroupCo
     return role_of(args).value, wire, group
 
 
-def stored_dtype(args: dict[str, object], shape: ModelShape, *, cpu: bool) -> KvDtype | None:
-    """How the engine will store KV; None where it decides that by the GPU it finds."""
+def stored_dtype(args: dict[str, object], *, cpu: bool) -> KvDtype | None:
+    """How the engine will store KV; None where it decides that by the GPU it finds.
+
+    On a CPU it takes itself for a GPU that stores bfloat16, whatever type it computes in.
+    """
     told = str(args.get("kv_cache_dtype", "auto"))
     if told != "auto":
         return kv_dtype(told)
-    if not cpu:
-        return None
-    compute = str(args.get("dtype", "auto"))
-    named = {"auto": shape.dtype, "float": KvDtype.FP32.value}.get(compute, compute)
-    return kv_dtype(named, field="dtype")
+    return KvDtype.BF16 if cpu else None
 
 
 def judge(expected: ContractFile, role: str, wire: WireContract, group: GroupContract) -> CheckResult:
