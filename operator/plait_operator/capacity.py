@@ -60,12 +60,12 @@ def shape_of(spec: SharedKVDeploymentSpec, inspected: Mapping[str, Any] | None) 
 
 
 def kv_dtype_of(spec: SharedKVDeploymentSpec) -> KvDtype:
-    """How KV is stored. A CPU engine stores float32 whatever the spec says, as the engine does of itself.
+    """How KV is stored. A CPU engine stores bfloat16 whatever the spec says: its kernels read no packed FP8.
 
     Raises ContractError naming the field for a type that has no rows.
     """
     if spec.engine.device == "cpu":
-        return KvDtype.FP32
+        return KvDtype.BF16
     return _choice(KvDtype, spec.cache.dtype, "spec.cache.dtype")
 
 

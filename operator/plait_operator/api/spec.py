@@ -126,7 +126,7 @@ class Cache(Section):
     dtype: str = Field(
         default="fp8_e4m3",
         max_length=63,
-        description="How KV is stored: fp8_e4m3, or bfloat16. On cpu it is float32, whatever stands here.",
+        description="How KV is stored: fp8_e4m3, or bfloat16. On cpu it is bfloat16, whatever stands here.",
     )
     prefetch: bool = Field(default=True, description="Fetch the dense view one layer ahead.")
     scratch_tokens: int = Field(

@@ -10,6 +10,7 @@ from plait.contract.layouts import TransferBackend
 from plait.contract.settings import Settings
 from plait.contract.validate.engine_args import KNOWN_VERSIONS, engine_args
 from plait_operator.api.spec import SharedKVDeploymentSpec
+from plait_operator.capacity import kv_dtype_of
 from plait_operator.children import ports
 from plait_operator.children.context import Context
 from plait_operator.children.merge import merged_env
@@ -99,7 +100,8 @@ def _own_arguments(spec: SharedKVDeploymentSpec, role: str) -> dict[str, object]
     """Arguments that only a deployment has; the user's own go over them."""
     told: dict[str, object] = {}
     if spec.engine.device == "cpu":
-        told["dtype"] = "float32"
+        # The reference computes in float32. How KV is stored is another matter, and said on every device.
+        told |= {"dtype": "float32", "kv_cache_dtype": kv_dtype_of(spec).value}
     else:
         told["kv_cache_dtype"] = spec.cache.dtype
         if spec.cache.dtype == "fp8_e4m3":

@@ -109,7 +109,7 @@ def test_the_contract_is_the_one_that_an_engine_makes_of_itself(
     environ = {"MC_FORCE_TCP": "1"} if backend == "mooncake_tcp" else {}
     wire = WireContract.of(
         ModelShape.from_path(tmp_path),
-        kv_dtype="float32" if device == "cpu" else dtype,
+        kv_dtype="bfloat16" if device == "cpu" else dtype,
         transfer_backend=transfer_backend("mooncake", environ),
     )
     engine = GroupContract(
@@ -192,8 +192,8 @@ def test_on_a_cpu_only_written_tokens_say_anything() -> None:
         spec(**cpu, prefill={"contextParallel": 2, "maxTotalTokens": 8192}), ModelShape.from_config(TINY)
     )
     assert told is not None
-    # Float32 rows of 2,304 + 132 bytes in 3 layers: 64 stripes, the reserved one, two slots of scratch.
-    rows, pages, slot = 2304 + 132, 8192 // 64 // 2 + 1, 8192 + 8192
+    # bfloat16 rows of 1,152 + 132 bytes in 3 layers: 64 stripes, the reserved one, two slots of scratch.
+    rows, pages, slot = 1152 + 132, 8192 // 64 // 2 + 1, 8192 + 8192
     assert told.bytes_per_rank == rows * (pages * 64 * 3 + 2 * slot)
     assert (told.tokens_shared, told.max_context, told.max_concurrent) == (8192, 8192, 1)
 
@@ -269,4 +269,4 @@ def test_a_report_that_is_no_pool_is_refused() -> None:
 def test_kv_types() -> None:
     assert kv_dtype_of(spec()) == "fp8_e4m3"
     assert kv_dtype_of(spec(cache={"dtype": "bfloat16"})) == "bfloat16"
-    assert kv_dtype_of(spec(engine={"device": "cpu"})) == "float32"
+    assert kv_dtype_of(spec(engine={"device": "cpu"})) == "bfloat16"

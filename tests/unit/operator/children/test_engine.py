@@ -97,7 +97,7 @@ def test_a_cpu_engine_has_the_flags_of_plait_up(role: str) -> None:
     told = flags(known(**SPECS["cpu"]), role)
     assert [word for word in told if word in CPU_FLAGS] == list(CPU_FLAGS)
     assert value(told, "--dtype") == "float32"
-    assert "--kv-cache-dtype" not in told
+    assert value(told, "--kv-cache-dtype") == "bfloat16"
 
 
 def test_bf16_leaves_the_kernel_to_the_engine() -> None:
