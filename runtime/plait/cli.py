@@ -155,7 +155,7 @@ def plan(
     ] = None,
     api: Annotated[
         list[str] | None,
-        typer.Option(help="An optional kind that the cluster has, such as ServiceMonitor; may be given often."),
+        typer.Option(help="An optional kind that the cluster has, as ServiceMonitor; may be given often."),
     ] = None,
     experimental: Annotated[
         list[str] | None, typer.Option(help="A feature that the operator lets through; may be given often.")

@@ -36,7 +36,7 @@ def static_children(asked: Blueprint, deployment: SharedKVDeployment, observed: 
     for built in asked.static:
         needed = list(applied(built, observed))
         if needed and built.ref == role:
-            first = seed(deployment, built.manifest, observed.children.get(role))
+            first = seed(deployment, built.manifest, observed)
             actions += [first] if first else []
         actions += needed
     return actions

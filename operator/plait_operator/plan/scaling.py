@@ -11,6 +11,7 @@ from plait_operator.api.base import API_VERSION
 from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.children.roles import role_name
 from plait_operator.observed import Manifest, Observed, Ref
+from plait_operator.plan.engines import workloads_of
 from plait_operator.plan.roles import Role
 
 
@@ -29,10 +30,10 @@ def wanted(deployment: SharedKVDeployment, observed: Observed, role: Role) -> in
         return spec.decode.replicas
     if spec.autoscaling.prefill is None:
         return spec.prefill.replicas
-    return _replicas(observed.children.get(role_ref(deployment)), spec.prefill.replicas)
+    return _scaled(deployment, observed)
 
 
-def seed(deployment: SharedKVDeployment, manifest: Manifest, live: Mapping[str, Any] | None) -> Apply | None:
+def seed(deployment: SharedKVDeployment, manifest: Manifest, observed: Observed) -> Apply | None:
     """Give the scaled field of the SharedKVRole `manifest` a value under another manager's name.
 
     It goes before the manifest itself, which leaves the field out under autoscaling: without it the API
@@ -46,11 +47,17 @@ def seed(deployment: SharedKVDeployment, manifest: Manifest, live: Mapping[str, 
         "apiVersion": manifest["apiVersion"],
         "kind": manifest["kind"],
         "metadata": {key: metadata[key] for key in ("name", "namespace", "labels", "ownerReferences")},
-        "spec": {"replicas": _replicas(live, deployment.spec.prefill.replicas)},
+        "spec": {"replicas": _scaled(deployment, observed)},
     }
     return Apply(told, "a first value, which is the autoscaler's from now on", names.SEED)
 
 
-def _replicas(live: Mapping[str, Any] | None, otherwise: int) -> int:
-    told = ((live or {}).get("spec") or {}).get("replicas")
-    return told if isinstance(told, int) else otherwise
+def _scaled(deployment: SharedKVDeployment, observed: Observed) -> int:
+    """The autoscaler's figure. Where its object is gone, by a hand: what runs; and before anything runs, the
+    spec's. (In a rollout the largest workload: a sum would count the surge, and grow with each look.)"""
+    live: Mapping[str, Any] = observed.children.get(role_ref(deployment)) or {}
+    told = (live.get("spec") or {}).get("replicas")
+    if isinstance(told, int):
+        return told
+    running = (load.replicas for load in workloads_of(observed, "prefill").values())
+    return max(running, default=deployment.spec.prefill.replicas)

@@ -341,6 +341,19 @@ def test_with_an_autoscaler_a_new_deployment_begins_with_the_specs_figure() -> N
     assert sum(world.replicas("prefill").values()) == 3
 
 
+def test_an_autoscalers_object_deleted_by_hand_comes_back_with_what_runs() -> None:
+    world = settled(autoscaling={"prefill": {"external": True, "maxReplicas": 9}}, prefill={"replicas": 1})
+    role = next(ref for ref in world.children if ref.kind == "SharedKVRole")
+    world.children[role]["spec"]["replicas"] = 5
+    world.settle()
+    world.remove(role)
+    for _ in range(20):
+        world.step()
+        world.run()
+        assert sum(world.replicas("prefill").values()) == 5
+    assert world.children[role]["spec"]["replicas"] == 5
+
+
 def test_old_workloads_are_scaled_by_a_manager_of_their_own() -> None:
     world = settled()
     world.change(decode={"image": "sglang:2"})

@@ -40,9 +40,10 @@ def test_seed() -> None:
         "metadata": {"name": "glm-prefill", "namespace": "n", "labels": {}, "ownerReferences": []},
         "spec": {},
     }
-    assert seed(deployment(), manifest, None) is None
+    assert seed(deployment(), manifest, Observed()) is None
     scaled = deployment(prefill={"replicas": 3}, autoscaling=AUTO)
-    fresh, running = seed(scaled, manifest, None), seed(scaled, manifest, {"spec": {"replicas": 8}})
+    live = {role_ref(scaled): {"metadata": {}, "spec": {"replicas": 8}}}
+    fresh, running = seed(scaled, manifest, Observed()), seed(scaled, manifest, Observed(children=live))
     assert fresh is not None
     assert running is not None
     assert (fresh.manifest["spec"], fresh.manager) == ({"replicas": 3}, names.SEED)
