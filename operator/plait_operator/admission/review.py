@@ -96,11 +96,27 @@ def refusal(body: object, text: str) -> dict[str, Any]:
 
 def line(violation: Violation) -> str:
     """One violation on one line, a long value cut short."""
-    told = ""
-    if violation.value is not None:
-        value = json.dumps(violation.value, default=str, ensure_ascii=False)
-        told = f" = {value if len(value) <= _MOST_VALUE else value[: _MOST_VALUE - 1] + '…'}"
-    text = f"{violation.field}{told}: {violation.reason}. Fix: {violation.fix}"
+    told = "" if violation.value is None else f" = {_value(violation)}"
+    return _one_line(f"{violation.field}{told}: {violation.reason}. Fix: {violation.fix}")
+
+
+def _cause(violation: Violation) -> dict[str, str]:
+    """As `details.causes` has it. kubectl shows these in place of the message, each after its field."""
+    text = f"{violation.reason}. Fix: {violation.fix}"
+    if violation.value is None:
+        missing = violation.reason.startswith("is missing")
+        reason = "FieldValueRequired" if missing else "FieldValueInvalid"
+    else:
+        reason, text = "FieldValueInvalid", f"Invalid value: {_value(violation)}: {text}"
+    return {"reason": reason, "field": violation.field, "message": _one_line(text)}
+
+
+def _value(violation: Violation) -> str:
+    value = json.dumps(violation.value, default=str, ensure_ascii=False)
+    return value if len(value) <= _MOST_VALUE else value[: _MOST_VALUE - 1] + "…"
+
+
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -151,19 +167,11 @@ def _refused(request: _Request, found: Sequence[Violation]) -> Answer:
             "name": request.name,
             "group": GROUP,
             "kind": request.kind,
-            "causes": [
-                {"reason": _cause(violation), "field": violation.field, "message": text}
-                for violation, text in zip(shown, lines, strict=False)
-            ],
+            "causes": [_cause(violation) for violation in shown],
         },
     }
     response = {"uid": request.uid, "allowed": False, "status": status}
     return Answer(_wrapped(response), Outcome.REFUSED, request.kind, tuple(found))
-
-
-def _cause(violation: Violation) -> str:
-    missing = violation.value is None and violation.reason.startswith("is missing")
-    return "FieldValueRequired" if missing else "FieldValueInvalid"
 
 
 def _wrapped(response: dict[str, Any]) -> dict[str, Any]:

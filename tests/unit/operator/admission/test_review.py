@@ -71,7 +71,11 @@ def test_both_webhooks_tell_every_field_in_one_message(row: Bad, webhook: Webhoo
     assert (status["code"], status["reason"]) == (422, "Invalid")
     lines = status["message"].splitlines()[1:]
     assert sorted(cause["field"] for cause in status["details"]["causes"]) == sorted(row.fields)
-    assert [cause["message"] for cause in status["details"]["causes"]] == lines
+    for cause, text in zip(status["details"]["causes"], lines, strict=True):
+        reason = cause["message"].partition("Fix: ")[2]
+        assert text.startswith(cause["field"])
+        assert text.endswith(reason)
+        assert cause["field"] not in cause["message"].partition(":")[0], "kubectl puts it in front"
     for field in row.fields:
         assert any(text.startswith((f"{field} = ", f"{field}: ")) for text in lines)
     json.dumps(told)
