@@ -43,7 +43,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNa
     [
         ("cuda", torch.float8_e4m3fn, "fp8_e4m3"),
         ("cuda", torch.bfloat16, "bfloat16"),
-        ("cpu", torch.float32, "fp8_e4m3"),
+        ("cpu", torch.bfloat16, "fp8_e4m3"),
     ],
 )
 @pytest.mark.parametrize("backend", ["mooncake", "mooncake_tcp"])
