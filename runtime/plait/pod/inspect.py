@@ -7,12 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from plait.contract.shape import ModelShape
+from plait.contract.shape import CONFIG_FIELDS, ModelShape
 from plait.contract.verdict import MESSAGE_LIMIT, Inspected, Trouble
 from plait.contract.violation import ContractError
 from plait.engine.check import config_file
@@ -20,16 +19,8 @@ from plait.pod.arguments import seconds
 from plait.pod.deadline import Deadline, Waiting
 from plait.pod.message import TERMINATION_LOG, leave
 
-FIELDS = (
-    *(field.name for field in fields(ModelShape) if field.name not in ("quantization", "rope")),
-    "torch_dtype",
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "rope_interleave",
-    "indexer_rope_interleave",
-)
-"""What `ModelShape.from_config` reads, but for quantization_config, of which it reads one field."""
+FIELDS = tuple(name for name in CONFIG_FIELDS if name != "quantization_config")
+"""What is kept as it is; of quantization_config only the method is kept, for it may be very long."""
 
 
 def inspect(model: str, revision: str | None) -> Inspected:
