@@ -38,7 +38,8 @@ preStop of the engine container (`exec`; terminationGracePeriodSeconds must exce
     --log         a file that each line is added to beside stderr, for example /proc/1/fd/1: what a preStop
                   prints is thrown away
 
-Exit status 0: idle, or the engine is dead; 1: the deadline passed; 2: wrong usage.
+Exit status 0: idle, or the engine is dead; 1: the deadline passed; 2: wrong usage. An engine with an API key
+tells nobody else what it has to do: ENGINE_API_KEY, as for the router, must hold the key then.
 
 The inspect Job (the engine's image, `runtime` injected before it, the model mounted; HF_TOKEN for a hub):
 

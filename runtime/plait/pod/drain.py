@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -71,12 +72,13 @@ def judge(status: EngineStatus) -> Look:
     return Look(State.BUSY if running or queued or in_flight else State.IDLE, note)
 
 
-def look(url: str) -> Look:
-    """Ask the engine once; takes at most a few seconds and never raises."""
+def look(url: str, *, key: str = "") -> Look:
+    """Ask the engine once; takes at most a few seconds and never raises. `key`: the engine's API key."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_ANSWER_S)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        connection.request("GET", STATUS_PATH)
+        connection.request("GET", STATUS_PATH, headers=headers)
         answer = connection.getresponse()
         body = answer.read(_MOST_BYTES)
     except ConnectionRefusedError:
@@ -144,7 +146,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 told.log = None  # said on stderr already; a log that cannot be written must not stop a drain
 
     plan = Plan(leave_s=told.leave_s, quiet_s=told.quiet_s, deadline_s=told.deadline_s)
-    return 0 if drain(lambda: look(told.url), plan, say) else 1
+    key = os.environ.get("ENGINE_API_KEY", "")
+    return 0 if drain(lambda: look(told.url, key=key), plan, say) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -90,7 +90,10 @@ def _halves(words: Sequence[str]) -> tuple[list[str], list[str]]:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         wrong = bad(
-            "usage", " ".join(sys.argv[1:]), reason=message, fix="see `python3 -m plait.pod.preflight --help`"
+            "usage",
+            " ".join(_halves(sys.argv[1:])[0]),
+            reason=message,
+            fix="see `python3 -m plait.pod.preflight --help`",
         )
         leave(Verdict.of([wrong]).message(), TERMINATION_LOG)
         super().error(message)

@@ -151,6 +151,16 @@ def test_what_an_answer_means(text: str, code: int, state: State) -> None:
         assert look(url).state is state
 
 
+def test_the_engines_key_is_sent() -> None:
+    def guarded(handler: http.server.BaseHTTPRequestHandler) -> None:
+        known = handler.headers.get("authorization") == "Bearer k"
+        body(status(rank()).model_dump_json(), 200 if known else 401)(handler)
+
+    with served(guarded) as url:
+        assert look(url).state is State.UNKNOWN
+        assert look(url, key="k").state is State.IDLE
+
+
 def test_a_server_that_hangs_up() -> None:
     with served(lambda handler: handler.connection.close()) as url:
         assert look(url).state is State.UNKNOWN

@@ -78,11 +78,16 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert (question.environ, question.deadline.seconds) == ({"A": "b"}, 5.0)
 
 
-def test_flags_of_the_engine_are_not_abbreviated_into_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_of_the_engine_are_not_abbreviated_into_ours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--contract", "c", "--gpu", "8"]
+    monkeypatch.setattr(sys, "argv", ["preflight", *words, "--", "--api-key", "secret"])
     with pytest.raises(SystemExit) as ended:
-        read(["--contract", "c", "--gpu", "8"], {})
+        read(words, {})
     assert ended.value.code == 2
-    assert read_verdict(capsys.readouterr().out).failed[0].name == "usage"
+    (wrong,) = read_verdict(capsys.readouterr().out).failed
+    assert (wrong.name, wrong.value) == ("usage", "--contract c --gpu 8")
 
 
 def test_a_pod_that_may_not_start(asked: Build, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from plait.pod.asked import Asked
 from plait.pod.checks import flags
@@ -12,6 +13,14 @@ def test_what_the_engine_takes(asked: Callable[..., Asked]) -> None:
     (prefill,), (decode,) = flags.check(asked()), flags.check(asked(role="decode"))
     assert prefill.ok, prefill
     assert decode.ok, decode
+
+
+def test_a_secret_is_not_told(asked: Callable[..., Asked]) -> None:
+    question = asked()
+    flags_ = (*question.flags, "--api-key", "first", "--api-key", "second")
+    (result,) = flags.check(replace(question, flags=flags_))
+    assert result.name == "flags:--api-key"
+    assert not {"first", "second"} & set(str(result).replace("'", " ").split())
 
 
 def test_each_violation_is_a_result(asked: Callable[..., Asked]) -> None:
