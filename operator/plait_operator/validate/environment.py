@@ -38,7 +38,7 @@ OWNED: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """Variable -> why it is refused, and what to do."""
-_OWNED_PREFIXES = ("PREFLIGHT_", "LWS_")
+OWNED_PREFIXES = ("PREFLIGHT_", "LWS_")
 _PLACES = ("engine", "prefill", "decode")
 
 
@@ -73,7 +73,7 @@ def _entry(name: str, entry: Mapping[str, Any], where: str) -> Iterator[Violatio
         yield Violation(f"{where}.valueFrom", entry["valueFrom"], "value is given too", "keep one of the two")
     if name in OWNED:
         yield Violation(f"{where}.name", name, *OWNED[name])
-    elif name.startswith(_OWNED_PREFIXES):
+    elif name.startswith(OWNED_PREFIXES):
         yield Violation(f"{where}.name", name, "the operator sets such variables", "remove it")
     elif entry.get("valueFrom") is not None:
         if name.startswith(PREFIX) or _watched(name):

@@ -32,15 +32,13 @@ OWN_MOUNTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Folders in the main container that are Plait's, with all below them."""
 
 
-REMOVABLE: Final = frozenset(
-    {
-        "affinity",
-        "nodeSelector",
-        "runtimeClassName",
-        "securityContext",
-        "tolerations",
-        "topologySpreadConstraints",
-    }
+REMOVABLE: Final = (
+    "affinity",
+    "nodeSelector",
+    "runtimeClassName",
+    "securityContext",
+    "tolerations",
+    "topologySpreadConstraints",
 )
 """Fields of a pod's spec that a podTemplate may take away with a null."""
 
@@ -109,7 +107,11 @@ REFUSED: Final = (
 """Refused paths of podTemplate."""
 
 _OWN_LABELS = (names.NAME, names.INSTANCE, names.COMPONENT, names.MANAGED_BY, "pod-template-hash")
-_OWN_PREFIXES = ("plait.dev/", "leaderworkerset.sigs.k8s.io/")
+# By annotations of its own a LeaderWorkerSet is told where its groups go: those are free.
+_OWN_PREFIXES = {
+    "labels": ("plait.dev/", "leaderworkerset.sigs.k8s.io/"),
+    "annotations": ("plait.dev/",),
+}
 _SECTIONS = ("metadata", "spec")
 _METADATA = ("labels", "annotations")
 _CONTAINERS = ("containers", "initContainers")
@@ -194,7 +196,7 @@ def _metadata(told: object, *, path: str) -> Iterator[Violation]:
         yield from faults
         for key, text in (value or {}).items() if not faults else ():
             where = f"{path}.{name}.{key}"
-            if key.startswith(_OWN_PREFIXES) or (name == "labels" and key in _OWN_LABELS):
+            if key.startswith(_OWN_PREFIXES[name]) or (name == "labels" and key in _OWN_LABELS):
                 yield Violation(where, text, "selectors and the operator go by it", "another key")
             elif why := qualified(key):
                 yield Violation(where, text, why, "DOMAIN/NAME, or NAME")

@@ -115,6 +115,12 @@ def test_no_mount_hides_a_folder_of_plaits(path: str, refused: bool) -> None:
     assert fields(told) == []
 
 
+def test_a_group_may_be_told_its_topology() -> None:
+    key = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+    assert fields({"metadata": {"annotations": {key: "rack"}}}) == []
+    assert fields({"metadata": {"labels": {key: "rack"}}}) == [f"t.metadata.labels.{key}"]
+
+
 def test_a_sidecar_may_mount_what_is_plaits() -> None:
     mounts = [{"name": "tmp", "mountPath": "/x"}]
     assert fields({"spec": {"containers": [{"name": "a", "image": "b", "volumeMounts": mounts}]}}) == []
