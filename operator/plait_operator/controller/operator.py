@@ -252,7 +252,7 @@ class Operator:
         for informer in list(self._informers.values()):
             await informer.synced.wait()
         while not (self._transport.ready.is_set() and self._election.won.is_set()):
-            if self._election.lost.is_set():
+            if self._election.lost.is_set() or self._transport.failure:
                 break
             await asyncio.sleep(0.1)
         else:
