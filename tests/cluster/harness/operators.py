@@ -6,6 +6,7 @@ import base64
 import itertools
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +31,12 @@ class Operators:
         self._configured = False
 
     def operator(
-        self, *flags: str, name: str = "operator", account: str = "", everywhere: bool = False
+        self,
+        *flags: str,
+        name: str = "operator",
+        account: str = "",
+        everywhere: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> Process:
         """`plait_operator run`, not started. Several in one test share a Lease; give each a `name`.
 
@@ -57,6 +63,7 @@ class Operators:
             [*words, f"--kubeconfig={kubeconfig}", *flags],
             kubeconfig=kubeconfig,
             ready_url=f"http://127.0.0.1:{port}/readyz",
+            environment=environment,
         )
         self._made.append(process)
         return process
