@@ -6,126 +6,17 @@ prunes them), the insides of free-form maps, and whatever needs more than one lo
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from plait_operator.api.base import GROUP, VERSION
-from plait_operator.api.cel import DEPLOYMENT_RULES, ROLE_RULES, Rule
-from plait_operator.api.spec import SharedKVDeploymentSpec, SharedKVRoleSpec
-from plait_operator.api.status import SharedKVDeploymentStatus, SharedKVRoleStatus
-
-Schema = dict[str, Any]
-_KEPT = frozenset(
-    (
-        "type", "description", "default", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems",
-        "maxItems", "pattern", "required", "items", "properties", "additionalProperties",
-    )
-)  # fmt: skip
-"""Keywords of pydantic's schema that mean the same to apiextensions; the others have no place there."""
-
-
-class Column(NamedTuple):
-    """One column of `kubectl get`. `wide`: only with -o wide."""
-
-    name: str
-    kind: str
-    path: str
-    description: str
-    wide: bool = False
-
-
-class Scale(NamedTuple):
-    """Paths of the scale subresource."""
-
-    spec: str
-    status: str
-    selector: str
-
-
-class Kind(NamedTuple):
-    """One custom resource, and what its CRD is made of."""
-
-    kind: str
-    plural: str
-    short: str
-    about: str
-    spec: type[BaseModel]
-    status: type[BaseModel]
-    scale: Scale
-    columns: tuple[Column, ...]
-    rules: tuple[Rule, ...]
-    keyed: Mapping[str, str]
-    """Lists whose entries have a key, by path."""
-    sets: tuple[str, ...] = ()
-    """Lists in which nothing comes twice."""
-
-
-def _condition(of: str, what: str) -> str:
-    return f'.status.conditions[?(@.type=="{of}")].{what}'
-
-
-_AGE = Column("AGE", "date", ".metadata.creationTimestamp", "Since it was made.")
-
-KINDS: tuple[Kind, ...] = (
-    Kind(
-        kind="SharedKVDeployment",
-        plural="sharedkvdeployments",
-        short="skv",
-        about="A shared-KV serving stack: prefill groups with one cache each, decode engines and routers.",
-        spec=SharedKVDeploymentSpec,
-        status=SharedKVDeploymentStatus,
-        # A version has one scale subresource: decode's. Prefill scales by its SharedKVRole.
-        scale=Scale(".spec.decode.replicas", ".status.decode.replicas", ".status.decodeSelector"),
-        columns=(
-            Column("MODEL", "string", ".spec.model.name", "Name in requests."),
-            Column("PREFILL", "string", ".status.prefill.pods", "Prefill groups: ready of wanted."),
-            Column("DECODE", "string", ".status.decode.pods", "Decode pods: ready of wanted."),
-            Column("ROUTER", "string", ".status.router.pods", "Router pods: ready of wanted."),
-            Column("CONTEXT", "integer", ".status.capacity.maxContext", "Longest request in tokens."),
-            Column("TOKENS", "integer", ".status.capacity.tokensShared", "KV tokens of one prefill group."),
-            Column("AVAILABLE", "string", _condition("Available", "status"), "Whether requests are served."),
-            Column("REASON", "string", _condition("Available", "reason"), "Why, or why not."),
-            _AGE,
-            Column("PROGRESSING", "string", _condition("Progressing", "reason"), "What goes on.", wide=True),
-            Column("DEGRADED", "string", _condition("Degraded", "reason"), "What is wrong.", wide=True),
-            Column("WIRE", "string", ".status.contract.wire", "Hash that pairs are made by.", wide=True),
-            Column("ENDPOINT", "string", ".status.endpoint", "Address for clients.", wide=True),
-        ),
-        rules=DEPLOYMENT_RULES,
-        keyed={
-            "spec.engine.env": "name",
-            "spec.prefill.env": "name",
-            "spec.decode.env": "name",
-            "spec.pods.imagePullSecrets": "name",
-            "status.conditions": "type",
-        },
-        sets=("spec.transfer.rdma.devices",),
-    ),
-    Kind(
-        kind="SharedKVRole",
-        plural="sharedkvroles",
-        short="skvr",
-        about="The scale of one role of a SharedKVDeployment, which an autoscaler may own. "
-        "The operator makes it; nobody else should.",
-        spec=SharedKVRoleSpec,
-        status=SharedKVRoleStatus,
-        scale=Scale(".spec.replicas", ".status.replicas", ".status.selector"),
-        columns=(
-            Column("WANTED", "integer", ".spec.replicas", "Replicas asked for."),
-            Column("REPLICAS", "integer", ".status.replicas", "Pods that are there."),
-            Column("READY", "integer", ".status.ready", "Pods that are ready."),
-            _AGE,
-        ),
-        rules=ROLE_RULES,
-        keyed={},
-    ),
-)
+from plait_operator.api.cel import Rule
+from plait_operator.api.kinds import KINDS, Column, Kind
+from plait_operator.api.structural import Schema, structural, without_defaults
 
 
 def crds() -> list[Schema]:
@@ -204,8 +95,8 @@ def schema_of(kind: Kind) -> Schema:
             "kind": {"type": "string"},
             # Names of children, hosts and label values are made of it: 63 characters is what those hold.
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 63}}},
-            "spec": _structural(kind.spec),
-            "status": _without_defaults(_structural(kind.status)),
+            "spec": structural(kind.spec),
+            "status": without_defaults(structural(kind.status)),
         },
     }
     for path, key in kind.keyed.items():
@@ -250,68 +141,6 @@ def _column(column: Column) -> Schema:
         "jsonPath": column.path,
         "priority": 1 if column.wide else 0,
     }
-
-
-def _structural(model: type[BaseModel]) -> Schema:
-    told = model.model_json_schema(by_alias=True)
-    return _plain(told, told.get("$defs", {}))
-
-
-def _plain(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
-    """`schema` without references and without what apiextensions refuses."""
-    schema, optional = _resolved(schema, defs)
-    told = {key: copy.deepcopy(value) for key, value in schema.items() if key in _KEPT}
-    if "description" in told:
-        told["description"] = " ".join(told["description"].split())
-    if told.get("default", ...) is None:
-        del told["default"]
-    if "properties" in schema:
-        told.pop("additionalProperties", None)
-        fields = {name: _plain(field, defs) for name, field in schema["properties"].items()}
-        for name in told.get("required", []):
-            fields[name].pop("default", None)
-        told["properties"] = fields
-        # A section in which nothing is required stands with its defaults even where nobody wrote it (written
-        # out, for a default must fit the rules as it stands); what is optional as a whole does not come into
-        # being that way.
-        if not optional and not told.get("required"):
-            defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
-            told.update({"default": defaults} if defaults else {})
-    elif told.get("type") == "object":
-        values = told.pop("additionalProperties", True)
-        if isinstance(values, dict) and values:
-            told["additionalProperties"] = _plain(values, defs)
-        else:
-            told["x-kubernetes-preserve-unknown-fields"] = True
-    if "items" in schema:
-        told["items"] = _plain(schema["items"], defs)
-        told["items"].pop("default", None)
-    return told
-
-
-def _resolved(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[Schema, bool]:
-    """`schema` with the definition that it refers to; and whether it may be left out (null in the model)."""
-    told = dict(schema)
-    forms = told.pop("anyOf", None)
-    if forms is not None:
-        some = [form for form in forms if form.get("type") != "null"]
-        if len(some) != 1:
-            raise ValueError(f"a structural schema has one type per field, here are {some}")
-        told = {**some[0], **told}
-    if "$ref" in told:
-        name = told.pop("$ref").rsplit("/", 1)[-1]
-        told = {**defs[name], **told}
-    return told, forms is not None
-
-
-def _without_defaults(schema: Schema) -> Schema:
-    """A status says what was seen: nothing in it comes from a default."""
-    told = {key: value for key, value in schema.items() if key != "default"}
-    if "properties" in told:
-        told["properties"] = {name: _without_defaults(field) for name, field in told["properties"].items()}
-    if "items" in told:
-        told["items"] = _without_defaults(told["items"])
-    return told
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from typing import Any
 
 from plait_operator.api.base import API_VERSION
 from plait_operator.api.cel import Rule
-from plait_operator.api.crd import KINDS, Kind, schema_of
+from plait_operator.api.crd import schema_of
+from plait_operator.api.kinds import KINDS, Kind
 from plait_operator.api.reasons import MEANING, Reason
 
 _INTRO = f"""\

@@ -13,7 +13,8 @@ import yaml
 from plait.contract.validate.engine import RANKS
 from plait.router.config import POLICIES
 from plait_operator.api.cel import DEPLOYMENT_RULES, ROUTER_POLICIES, Rule
-from plait_operator.api.crd import KINDS, Kind, crds, file_name, main, schema_of, text
+from plait_operator.api.crd import crds, file_name, main, schema_of, text
+from plait_operator.api.kinds import KINDS, Kind
 from plait_operator.api.spec import SharedKVDeploymentSpec
 
 FOLDER = Path(__file__).parents[4] / "charts" / "plait" / "files" / "crds"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from plait_operator.api.cel import DEPLOYMENT_RULES
-from plait_operator.api.crd import KINDS, schema_of
+from plait_operator.api.crd import schema_of
+from plait_operator.api.kinds import KINDS
 from plait_operator.api.reasons import MEANING, Reason
 from plait_operator.api.reference import markdown
 from plait_operator.api.status import ConditionType
