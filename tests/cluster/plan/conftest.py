@@ -1,0 +1,5 @@
+"""What these tests need beside the cluster."""
+
+from tests.cluster.lws.kind import lws
+
+__all__ = ["lws"]
