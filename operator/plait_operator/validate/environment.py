@@ -38,7 +38,7 @@ OWNED: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """Variable -> why it is refused, and what to do."""
-OWNED_PREFIXES = ("PREFLIGHT_", "LWS_")
+OWNED_PREFIXES = ("LWS_",)
 _PLACES = ("engine", "prefill", "decode")
 
 

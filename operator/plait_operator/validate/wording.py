@@ -18,12 +18,13 @@ _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
-    r"(?P<name>[a-zA-Z0-9]+([.-]+[a-zA-Z0-9]+)*(:[0-9]+)?"  # a host with its port, or the first part
-    r"(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*)"
-    r"(:(?P<tag>[\w][\w.-]{0,127}))?(@(?P<digest>[a-zA-Z0-9]+:[0-9a-fA-F]{32,}))?",
+    rf"(?:[a-zA-Z0-9]+(?:[.-]+[a-zA-Z0-9]+)*(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
+    r"(?::(?P<tag>\w[\w.-]{0,127}))?(?P<digest>@[a-zA-Z0-9]+:[0-9a-fA-F]{32,})?",
     re.ASCII,
 )
+_LONGEST_IMAGE = 512
 _QUANTITY = re.compile(
     r"(?P<number>\d+(\.\d*)?|\.\d+)(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][-+]?\d{1,2})?", re.ASCII
 )
@@ -92,7 +93,7 @@ def variable(text: str) -> str | None:
 
 def image(text: str) -> str | None:
     """Why `text` is no reference of an image."""
-    if not _IMAGE.fullmatch(text):
+    if len(text) > _LONGEST_IMAGE or not _IMAGE.fullmatch(text):
         return "not a reference of an image"
     return None
 

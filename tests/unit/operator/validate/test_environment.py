@@ -14,7 +14,7 @@ def told(*env: Any, place: str = "engine") -> list[str]:
 
 
 @pytest.mark.parametrize("place", ["engine", "prefill", "decode"])
-@pytest.mark.parametrize("name", [*OWNED, "PREFLIGHT_X", "LWS_LEADER_ADDRESS"])
+@pytest.mark.parametrize("name", [*OWNED, "LWS_LEADER_ADDRESS"])
 def test_variables_of_the_operator_are_refused_once_whatever_they_hold(name: str, place: str) -> None:
     assert told({"name": name, "value": "1"}, place=place) == ["[0].name"]
     source = {"secretKeyRef": {"name": "s", "key": "k"}}

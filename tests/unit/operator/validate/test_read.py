@@ -34,7 +34,7 @@ _MANIFESTS = [manifest(_STATUS | row.change, cpu=row.cpu) for row in (*GOOD, *BA
 _PLACES = [(body, path) for body in _MANIFESTS for path in _paths(body)]
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(place=st.sampled_from(_PLACES), value=_JSON)
 def test_whatever_stands_anywhere_is_told_and_never_raised(
     place: tuple[dict[str, Any], tuple[Any, ...]], value: object
@@ -58,7 +58,7 @@ def test_whatever_stands_anywhere_is_told_and_never_raised(
 @given(
     body=st.dictionaries(st.sampled_from(["apiVersion", "kind", "metadata", "spec", "status", "x"]), _JSON)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_nothing_is_too_odd_to_be_read(body: dict[str, Any]) -> None:
     deployment, found = read(body)
     assert deployment is None

@@ -50,6 +50,8 @@ def test_what_is_no_name_of_a_service(name: str) -> None:
                 "a//b",
                 "a:" + "b" * 129,
                 "https://a/b",
+                "SGLang",
+                "a/" * 400 + "b",
             ],
         ),
     ],
