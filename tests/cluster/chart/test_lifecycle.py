@@ -108,7 +108,7 @@ def test_uninstall_keeps_definitions_and_resources_and_leaves_nothing_else(
     for name in CRDS:
         assert api.raw("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
     assert api.get(PLAIT, "SharedKVDeployment", "tiny", installed)["spec"]["model"]["name"] == "tiny"
-    kinds = "deploy,svc,sa,secret,role,rolebinding,pdb,netpol,cm"
+    kinds = "deploy,svc,sa,secret,role,rolebinding,pdb,netpol,cm,lease"
     left = kubectl("get", kinds, "-n", installed, "-l", "app.kubernetes.io/instance=plait", "-o", "name")
     assert left == ""
     wide = "clusterrole,clusterrolebinding,mutatingwebhookconfiguration,validatingwebhookconfiguration"

@@ -103,7 +103,9 @@ def test_everything_that_the_examples_need_may_be_done(
     assert refused(process) == []
 
 
-def test_the_webhook_gets_its_certificate(api: Api, operators: Operators, installed: str) -> None:
+def test_the_webhook_gets_its_certificate_and_an_upgrade_leaves_it_and_the_lease(
+    api: Api, helm: Helm, operators: Operators, installed: str
+) -> None:
     process = start(api, operators, installed)
 
     def bundles() -> set[str]:
@@ -115,7 +117,21 @@ def test_the_webhook_gets_its_certificate(api: Api, operators: Operators, instal
     data = api.get("v1", "Secret", "plait-admission-tls", installed)["data"]
     assert b"BEGIN CERTIFICATE" in base64.b64decode(data["tls.crt"])
     assert base64.b64decode(data["ca.crt"]).strip() in base64.b64decode(bundles().pop())
+    holder = api.get("coordination.k8s.io/v1", "Lease", "plait-operator", installed)["spec"]["holderIdentity"]
+    before = bundles()
+    helm("upgrade", "plait", CHART, "-n", installed, "--set", "operator.workers=4")
+    lease = api.get("coordination.k8s.io/v1", "Lease", "plait-operator", installed)
+    assert lease["spec"]["holderIdentity"] == holder
+    assert bundles() == before
+    assert api.get("v1", "Secret", "plait-admission-tls", installed)["data"] == data
     assert refused(process) == []
+    process.kill()
+    helm("uninstall", "plait", "-n", installed, "--wait")
+    for version, kind, name in (
+        ("coordination.k8s.io/v1", "Lease", "plait-operator"),
+        ("v1", "Secret", "plait-admission-tls"),
+    ):
+        assert api.get(version, kind, name, installed) is None
 
 
 def test_with_watched_namespaces_it_does_its_work_there_and_sees_no_other(
