@@ -159,7 +159,11 @@ def _failed(
         ),
         "",
     )
-    pause = min(max(seconds_between(began, at), SHORTEST_S), LONGEST_S)
+    try:
+        tried = seconds_between(began, at)
+    except ValueError:
+        tried = 0.0  # Anybody who may write the status can put what is no time there.
+    pause = min(max(tried, SHORTEST_S), LONGEST_S)
     left = pause - seconds_between(at, observed.now)
     why = said or next(
         (

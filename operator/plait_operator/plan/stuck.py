@@ -34,8 +34,10 @@ def _broken(board: Board) -> str:
 
 
 def _way_out(board: Board, trouble: str) -> str:
-    if trouble.startswith(UNSCHEDULABLE) and board.budget.max_unavailable == 0:
-        return "free a node, or set spec.rollout.maxUnavailable to 1, so that an old pod makes room"
+    if trouble.startswith(UNSCHEDULABLE):
+        if board.budget.max_unavailable == 0:
+            return "free a node, or set spec.rollout.maxUnavailable to 1, so that an old pod makes room"
+        return "free a node: with one old pod less, fewer would serve than spec.rollout.maxUnavailable allows"
     return "mend what they name, or put the former spec back"
 
 

@@ -224,6 +224,15 @@ def test_while_it_waits_nothing_is_written() -> None:
         assert world.plan().actions == ()
 
 
+def test_a_status_that_somebody_broke_does_not_stop_it() -> None:
+    world = unknown()
+    world.step()
+    ended(world, "Failed")
+    world.settle()
+    world.condition("ModelInspected")["lastTransitionTime"] = "yesterday"
+    assert world.plan().again_s == SHORTEST_S
+
+
 def test_a_refused_spec_is_not_read() -> None:
     world = unknown(prefill={"contextParallel": 7})
     world.settle()

@@ -41,6 +41,13 @@ ROWS = [
         ("Insufficient gpu", "set spec.rollout.maxUnavailable to 1"),
     ),
     (
+        "no room on a node, and the budget is used up",
+        role(1, "b1", rev("a1", 1), rev("b1", 1, 0, failing=1, trouble="Unschedulable: Insufficient gpu")),
+        role(2, "b1", rev("a1", 1), rev("b1", 2)),
+        Budget(1, 1),
+        ("free a node: with one old pod less",),
+    ),
+    (
         "a quota lets no pod be made",
         role(1, "a1", rev("a1", 1)),
         role(1, "a2", rev("a1", 1), rev("a2", 1, 0, pods=0, reported=0, trouble="PodsRefused: quota")),
