@@ -29,7 +29,7 @@ def write_image(
 
     A Path is copied: a file with its mode, a folder with all below, a link as what it points to. Bytes become
     a file, executable where it begins with `#!`. A str becomes a symbolic link to it. `user`: uid or uid:gid.
-    Equal content gives equal bytes: times and owners are fixed.
+    Owners are root, times of files are kept: Python checks its byte code against them.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f"{out.name}.part")
@@ -77,7 +77,7 @@ def _write_layer(file: BinaryIO, content: Mapping[str, Path | bytes | str]) -> N
             raise ValueError(f"path {target!r} in an image: must begin with /")
         if isinstance(source, Path) and source.is_dir():
             for below in sorted(source.rglob("*")):
-                if below.is_file() and "__pycache__" not in below.parts:
+                if below.is_file():
                     entries[f"{target.rstrip('/')}/{below.relative_to(source)}"] = below
             entries.setdefault(f"{target.rstrip('/')}/.keep", b"")
         else:
@@ -108,6 +108,7 @@ def _add(archive: tarfile.TarFile, target: str, source: Path | bytes | str) -> N
         entry = tarfile.TarInfo(target)
         entry.size = real.stat().st_size
         entry.mode = 0o755 if os.access(real, os.X_OK) else 0o644
+        entry.mtime = int(real.stat().st_mtime)
         with real.open("rb") as opened:
             archive.addfile(entry, opened)
 

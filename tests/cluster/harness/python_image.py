@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ _LEFT_OUT: Final = (
     "pydoc_data",
     "site-packages",
 )
+_TAG: Final = sys.implementation.cache_tag
 _REPOSITORY: Final = Path(__file__).parents[3]
 
 
@@ -73,9 +75,10 @@ def distributions(names: Iterable[str]) -> Content:
         for file in distribution.files or []:
             path = Path(str(distribution.locate_file(file)))
             # Scripts begin with this environment's interpreter, and lie beside it.
-            if ".." in file.parts or "__pycache__" in file.parts or not path.is_file():
+            if ".." in file.parts or not path.is_file():
                 continue
             content[f"{target}/{file}"] = path
+            content |= _byte_code(path, f"{target}/{file}")
     return content | libraries([p for p in content.values() if isinstance(p, Path) and ".so" in p.name])
 
 
@@ -135,13 +138,24 @@ def _files(folder: Path) -> list[Path]:
     kept = []
     for path in sorted(folder.rglob("*")):
         below = path.relative_to(folder)
-        if below.parts[0] in _LEFT_OUT or "__pycache__" in below.parts or not path.is_file():
+        if below.parts[0] in _LEFT_OUT or not path.is_file():
+            continue
+        # Byte code of other versions, and of other levels of optimisation.
+        if "__pycache__" in below.parts and not path.name.endswith(f".{_TAG}.pyc"):
             continue
         # Build files of the interpreter: a static library of many megabytes.
         if below.parts[0].startswith("config-") or path.suffix == ".a":
             continue
         kept.append(path)
     return kept
+
+
+def _byte_code(path: Path, target: str) -> Content:
+    """The byte code of a module, where there is some: without it a pod spends seconds on compiling."""
+    if path.suffix != ".py":
+        return {}
+    cached = Path(cache_from_source(str(path)))
+    return {cache_from_source(target): cached} if cached.exists() else {}
 
 
 def _closure(names: Iterable[str]) -> set[str]:
