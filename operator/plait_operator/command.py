@@ -78,7 +78,7 @@ def run(
         router_image=router_image or default.router_image,
         image_pull_policy=image_pull_policy,
         namespace=namespace,
-        experimental=frozenset(experimental or ()),
+        experimental=_features(experimental),
         monitoring_namespace=monitoring_namespace or default.monitoring_namespace,
         api_server_cidrs=tuple(api_server_cidr or default.api_server_cidrs),
     )
@@ -125,7 +125,7 @@ def admission(
             port=port,
             health_port=health_port,
             host=host,
-            experimental=frozenset(experimental or ()),
+            experimental=_features(experimental),
         )
     )
 
@@ -163,6 +163,18 @@ def _issuer(namespace: str, secret: str, service: str, configuration: str) -> Is
         configuration=configuration,
         dns_names=names_of(service, namespace),
     )
+
+
+def _features(names: list[str] | None) -> frozenset[str]:
+    from plait_operator.validate import EXPERIMENTAL
+
+    for name in names or ():
+        if name not in EXPERIMENTAL:
+            known = ", ".join(sorted(EXPERIMENTAL))
+            raise typer.BadParameter(
+                f"{name!r} is no feature: use one of {known}", param_hint="--experimental"
+            )
+    return frozenset(names or ())
 
 
 def _log(level: str) -> None:

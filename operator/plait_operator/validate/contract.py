@@ -29,6 +29,8 @@ DTYPES = (KvDtype.FP8_E4M3.value, KvDtype.BF16.value)
 """Choices of spec.cache.dtype."""
 MULTI_HOST = "multi-host-groups"
 """Experimental feature of the operator that lets groups span nodes."""
+EXPERIMENTAL = frozenset({MULTI_HOST})
+"""Features that an operator may be told to let through."""
 
 _FIXES = {
     "spec.engine.version": f"{' or '.join(KNOWN_VERSIONS)}, with an image of it",

@@ -140,6 +140,16 @@ def test_the_end_comes_while_it_still_waits_for_a_certificate(served: Served) ->
     assert served.process.returncode == 0, log
 
 
+def test_an_unknown_feature_is_told_with_the_known_ones(tmp_path: Path) -> None:
+    words = ["admission", f"--certificates={tmp_path}", "--experimental=multi-hosts"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "plait_operator", *words], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 2
+    assert "'multi-hosts' is no feature" in ended.stderr
+    assert "multi-host-groups" in ended.stderr
+
+
 def test_a_port_that_is_taken_ends_it_with_the_reason(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
