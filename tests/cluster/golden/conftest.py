@@ -83,7 +83,7 @@ def show(kubectl: Kubectl, namespace: str) -> None:
         print(f"\n--- kubectl {' '.join(words[:2])} -n {namespace}\n{said[-6000:]}", file=sys.stderr)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def images(node: Cluster) -> None:
     """All images of the tests are on the node."""
     recipes.load(node, *recipes.NAMES)

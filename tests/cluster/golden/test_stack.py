@@ -19,6 +19,7 @@ from tests.cluster.golden.conftest import CHART, SERVING, SYSTEM, values
 from tests.cluster.harness.api import PLAIT, Api, Manifest
 from tests.cluster.harness.helm import Helm
 from tests.cluster.harness.kubectl import CommandError, Kubectl
+from tests.cluster.harness.waiting import until
 from tests.cluster.images.recipes import NAMES
 
 from plait_operator.names import ADMITTED_GATE
@@ -96,6 +97,17 @@ class Traffic:
         finally:
             traffic._end.set()
             traffic._thread.join(timeout=30)
+
+
+def until_left(kubectl: Kubectl, words: tuple[str, ...], stays: set[str]) -> None:
+    """Until `kubectl get … -o name` names nothing but what `stays`; pods take a moment to end."""
+    last: list[set[str]] = [set()]
+
+    def look() -> bool:
+        last[0] = set(kubectl(*words).split()) - stays
+        return not last[0]
+
+    until(look, "all is gone", seconds=90, why_not=lambda: f"left: {sorted(last[0])}", every=0.5)
 
 
 def test_helm_installs_it(released: None, api: Api, helm: Helm, kubectl: Kubectl) -> None:
@@ -285,13 +297,13 @@ def test_helm_uninstall_keeps_what_serves(released: None, api: Api, helm: Helm, 
     assert api.get(*SKV) is not None
     assert chat(api) == " a" * 5
     kinds = "deploy,rs,pod,svc,sa,secret,configmap,role,rolebinding,pdb,networkpolicy,lease,job"
-    left = kubectl("get", kinds, "-n", SYSTEM, "-o", "name").split()
     # Of the namespace itself, and the operators' Lease, which no chart can own.
-    assert set(left) <= {
+    stays = {
         "serviceaccount/default",
         "configmap/kube-root-ca.crt",
         "lease.coordination.k8s.io/plait-operator",
     }
+    until_left(kubectl, ("get", kinds, "-n", SYSTEM, "-o", "name"), stays)
     wide = "clusterrole,clusterrolebinding,mutatingwebhookconfiguration,validatingwebhookconfiguration"
     assert kubectl("get", wide, "-l", "app.kubernetes.io/name=plait", "-o", "name") == ""
 
@@ -311,12 +323,6 @@ def test_installed_again_it_takes_over_and_removes(
     selector = "app.kubernetes.io/managed-by=plait-operator"
     kinds = "deploy,svc,sa,configmap,role,rolebinding,pdb,networkpolicy,skvr,job"
 
-    def left() -> str:
-        return kubectl("get", kinds, "-n", SERVING, "-l", selector, "-o", "name")
-
-    deadline = time.monotonic() + 60
-    while left() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert left() == ""
+    until_left(kubectl, ("get", kinds, "-n", SERVING, "-l", selector, "-o", "name"), set())
     for role in ("prefill", "decode", "router"):
         assert pods(api, role) == [], role

@@ -145,12 +145,19 @@ class Api:
                 raise
 
     def watch(
-        self, version: str, kind: str, namespace: str = "", *, seconds: int, since: str = ""
+        self,
+        version: str,
+        kind: str,
+        namespace: str = "",
+        *,
+        seconds: int,
+        since: str = "",
+        selector: str = "",
     ) -> Iterator[tuple[str, Manifest]]:
         """(ADDED | MODIFIED | DELETED | BOOKMARK | ERROR, object) until `seconds` are over."""
-        query = {"watch": "true", "timeoutSeconds": str(seconds)} | (
-            {"resourceVersion": since} if since else {}
-        )
+        query = {"watch": "true", "timeoutSeconds": str(seconds)}
+        query |= {"resourceVersion": since} if since else {}
+        query |= {"labelSelector": selector} if selector else {}
         where = path(version, kind, namespace)
         with self._http.stream("GET", where, params=query, timeout=seconds + 10.0) as answer:
             for line in answer.iter_lines():

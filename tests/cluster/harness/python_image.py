@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,6 +36,11 @@ _REPOSITORY: Final = Path(__file__).parents[3]
 def interpreter() -> Content:
     """Files of the base interpreter at the paths they have here, the libraries they load, a shell, and links
     /usr/local/bin/python3 and python to it."""
+    return dict(_interpreter())
+
+
+@functools.cache
+def _interpreter() -> Content:
     python = Path(sys.executable).resolve()
     content: Content = {
         str(python): python,
@@ -43,8 +49,8 @@ def interpreter() -> Content:
     }
     binaries = [python, Path("/bin/sh").resolve()]
     content["/bin/sh"] = binaries[1]
-    for kind in ("stdlib", "platstdlib"):
-        for path in _files(Path(_base()[kind])):
+    for folder in {_base()["stdlib"], _base()["platstdlib"]}:
+        for path in _files(Path(folder)):
             content[str(path)] = path
             if ".so" in path.name:
                 binaries.append(path)
@@ -53,8 +59,8 @@ def interpreter() -> Content:
     content["/etc/nsswitch.conf"] = b"hosts: files dns\n"
     # glibc loads these by name when it is asked for a host.
     for library in ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"):
-        for folder in ("/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/lib64"):
-            if (loaded := Path(folder, library)).exists():
+        for place in ("/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/lib64"):
+            if (loaded := Path(place, library)).exists():
                 binaries.append(loaded)
                 content[str(loaded)] = loaded
                 break
@@ -133,21 +139,20 @@ def libraries(binaries: Iterable[Path]) -> Content:
 
 
 def _files(folder: Path) -> list[Path]:
+    """Files of a package or of the standard library, without what no image needs."""
     if not folder.is_dir():
         raise ClusterError(f"{folder} is not there: nothing to make an image of")
     kept = []
-    for path in sorted(folder.rglob("*")):
-        below = path.relative_to(folder)
-        if below.parts[0] in _LEFT_OUT or not path.is_file():
-            continue
-        # Byte code of other versions, and of other levels of optimisation.
-        if "__pycache__" in below.parts and not path.name.endswith(f".{_TAG}.pyc"):
-            continue
-        # Build files of the interpreter: a static library of many megabytes.
-        if below.parts[0].startswith("config-") or path.suffix == ".a":
-            continue
-        kept.append(path)
-    return kept
+    for where, folders, names in os.walk(folder):
+        if where == str(folder):
+            # Pruned before they are walked: others' packages can be many. config-…: to link against Python.
+            folders[:] = [n for n in folders if n not in _LEFT_OUT and not n.startswith("config-")]
+        folders.sort()
+        if where.endswith("/__pycache__"):
+            # Byte code of other versions, and of other levels of optimisation.
+            names = [name for name in names if name.endswith(f".{_TAG}.pyc")]
+        kept += [Path(where, name) for name in sorted(names) if not name.endswith(".a")]
+    return [path for path in kept if path.is_file()]
 
 
 def _byte_code(path: Path, target: str) -> Content:
