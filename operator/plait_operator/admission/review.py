@@ -121,7 +121,7 @@ def _one_line(text: str) -> str:
 
 
 def _deployment(request: _Request, webhook: Webhook, experimental: frozenset[str]) -> Answer:
-    patch = defaults(request.new) if webhook is Webhook.MUTATE else []
+    patch = defaults(request.new, old=request.old) if webhook is Webhook.MUTATE else []
     body = jsonpatch.apply_patch(request.new, patch) if patch else request.new
     new, found = read(body, experimental=experimental)
     old = None if request.old is None else read(request.old, experimental=experimental)[0]
