@@ -37,7 +37,8 @@ class Terms(NamedTuple):
         """The usual shares of a term. Raises ValueError for one that is too short to work with."""
         if term < 3:
             raise ValueError(f"a term of {term} s: at least 3 are needed")
-        return cls(term, deadline=term * 0.6, retry=term * 0.12, write=term * 0.3)
+        # A Lease that was given back is to be found soon, however long the term.
+        return cls(term, deadline=term * 0.6, retry=min(term * 0.12, 5.0), write=term * 0.3)
 
 
 class _Seen(NamedTuple):
@@ -124,11 +125,13 @@ class Election:
 
     def stop(self) -> None:
         """Give the Lease back, so that another need not wait for its end. No write follows."""
+        # Before the thread ends, which marks the lead as lost however it was.
+        led = self.won.is_set() and not self.lost.is_set()
         self._stop.set()
         self._fence.shut()
         if self._thread.ident is not None:
             self._thread.join(self._terms.write + 1)
-        if not self.won.is_set() or self.lost.is_set():
+        if not led:
             return
         try:
             lease = self._client.read(self._path(), kind=LEASE.kind)

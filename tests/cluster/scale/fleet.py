@@ -1,0 +1,158 @@
+"""Many deployments on kwok nodes: made in one burst, then edited at a steady rate."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from tests.cluster.harness.api import PLAIT, Api
+from tests.cluster.harness.cluster import Cluster
+from tests.cluster.harness.fake_nodes import node
+from tests.cluster.harness.waiting import until
+from tests.cluster.scale.outside import TURN, Outside
+
+Json = dict[str, Any]
+NAMESPACES: Final = 10
+PODS_OF_EACH: Final = 5
+"""One prefill group, two decode pods, two routers."""
+_PODS_OF_A_NODE: Final = 250
+SPEC: Final[Json] = {
+    "model": {
+        "name": "glm-5",
+        "family": "glm-5-fp8",
+        "contextLength": 65536,
+        "source": {"hostPath": {"path": "/models/glm-5"}},
+    },
+    "engine": {"image": "sglang:v0.5.17"},
+    "prefill": {"replicas": 1, "contextParallel": 8},
+    "decode": {"replicas": 2},
+    "router": {"replicas": 2},
+    "transfer": {"backend": "mooncake_tcp"},
+    "rollout": {"maxUnavailable": 0, "maxSurge": 1, "drainSeconds": 1},
+}
+# Of ten edits six change a Service, two the number of routers, two roll the decode role.
+_EDITS: Final = (
+    "service",
+    "roll",
+    "service",
+    "scale",
+    "service",
+    "service",
+    "roll",
+    "service",
+    "scale",
+    "service",
+)
+
+
+class Fleet:
+    """`count` deployments named d0, d1 … over some namespaces."""
+
+    def __init__(self, cluster: Cluster, count: int) -> None:
+        self.count = count
+        self.api: Api = cluster.api
+        self.namespaces = [f"scale-{n}" for n in range(min(NAMESPACES, count))]
+        self.made = 0
+        """Edits so far."""
+        self._routers = dict.fromkeys(range(count), 2)
+
+    @property
+    def pods(self) -> int:
+        return self.count * PODS_OF_EACH
+
+    def where(self, number: int) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespaces[number % len(self.namespaces)], f"d{number}"
+
+    def nodes(self) -> None:
+        """Nodes with room for all pods and some rollouts; GPUs are not what is scarce here."""
+        for number in range(self.pods * 5 // 4 // _PODS_OF_A_NODE + 2):
+            one = node(f"scale-{number}", zone=f"zone-{number % 3}", gpus=8 * _PODS_OF_A_NODE)
+            one["status"]["capacity"].update(cpu="20000", memory="200Ti")
+            # Routers ask for no GPU, and there are no other nodes for them.
+            one["spec"] = {}
+            self.api.create(one)
+
+    def create(self) -> None:
+        """All of them, by a few threads at once."""
+        for namespace in self.namespaces:
+            self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self._create, range(self.count)))
+
+    def _create(self, number: int) -> None:
+        namespace, name = self.where(number)
+        self.api.create(
+            {
+                "apiVersion": PLAIT,
+                "kind": "SharedKVDeployment",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": copy.deepcopy(SPEC),
+            }
+        )
+
+    def await_available(self, *, seconds: float, told: Callable[[int], None] = lambda n: None) -> None:
+        """Until every one is done and all its pods serve. `told`: how many are, at each look."""
+        last = [0]
+
+        def all_are() -> bool:
+            last[0] = sum(_done(d) for d in self.all())
+            told(last[0])
+            return last[0] == self.count
+
+        until(
+            all_are,
+            f"{self.count} deployments available",
+            seconds=seconds,
+            every=max(0.5, min(5.0, self.count / 200)),
+            why_not=lambda: f"{last[0]} are; of the others one: {self._laggard()}",
+        )
+
+    def _laggard(self) -> str:
+        found = next((d for d in self.all() if not _done(d)), None)
+        return str(found and (found["metadata"]["name"], found.get("status", {}).get("conditions")))[:2000]
+
+    def all(self) -> Iterator[Json]:
+        for namespace in self.namespaces:
+            yield from self.api.list(PLAIT, "SharedKVDeployment", namespace)
+
+    def churn(self, outside: Outside, *, seconds: float, rate: float) -> int:
+        """`rate` edits a second, one deployment after the other; how many were made."""
+        began, before = time.monotonic(), self.made
+        while (now := time.monotonic() - began) < seconds:
+            if self.made - before < now * rate:
+                self._edit(outside)
+            else:
+                time.sleep(0.005)
+        return self.made - before
+
+    def _edit(self, outside: Outside) -> None:
+        number, turn = self.made % self.count, self.made
+        # Each deployment gets other kinds of edits from round to round.
+        kind = _EDITS[(turn + turn // self.count * 3) % len(_EDITS)]
+        namespace, name = self.where(number)
+        mark = {TURN: str(turn)}
+        if kind == "service":
+            change: Json = {"router": {"service": {"annotations": mark}}}
+        elif kind == "roll":
+            change = {"decode": {"podTemplate": {"metadata": {"annotations": mark}}}}
+        else:
+            replicas = self._routers[number] = 5 - self._routers[number]
+            change = {"router": {"replicas": replicas}}
+            mark = {TURN: f"routers {replicas}"}
+        outside.expect(kind, namespace, name, mark[TURN])
+        self.api.patch(PLAIT, "SharedKVDeployment", name, namespace, {"spec": change})
+        self.made += 1
+
+
+def _done(body: Json) -> bool:
+    status = body.get("status") or {}
+    told = {c["type"]: c["status"] for c in status.get("conditions") or []}
+    return (
+        status.get("observedGeneration") == body["metadata"]["generation"]
+        and told.get("Progressing") == "False"
+        and told.get("Available") == "True"
+    )

@@ -1,0 +1,144 @@
+"""Many deployments: how long a burst takes, how soon a change is answered, and what memory it costs.
+
+The limits are the operator's; the machine under it runs the whole cluster as well. `PLAIT_SCALE`: how many
+deployments (default 1,000; the short test has 50). `PLAIT_SOAK_MINUTES`: of the long churn (default 30).
+What was measured is printed, and written to the file that `PLAIT_FIGURES` names.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.cluster.harness.cluster import Cluster
+from tests.cluster.harness.fake_nodes import FakeNodes
+from tests.cluster.harness.operators import Operators
+from tests.cluster.harness.processes import Process
+from tests.cluster.scale import report
+from tests.cluster.scale.figures import Figures
+from tests.cluster.scale.fleet import PODS_OF_EACH, Fleet
+from tests.cluster.scale.measure import Measure
+from tests.cluster.scale.outside import Outside
+from tests.cluster.scale.routers import answering
+
+RATE = 5.0
+"""Edits a second."""
+P95_S = 1.0
+MEMORY_MIB = 300
+GROWTH_MIB = 1.0
+FLAGS = ("--rate=300",)
+"""The stock 100 requests a second would make the burst wait for the operator's own limit."""
+
+Start = Callable[[int], Measure]
+
+
+@pytest.fixture
+def routers(plane: Cluster) -> Iterator[int]:
+    """The process that answers for every router."""
+    with answering(plane.instance) as process:
+        yield process.pid
+
+
+@pytest.fixture
+def operator(operators: Operators) -> Process:
+    return operators.operator(*FLAGS, everywhere=True)
+
+
+@pytest.fixture
+def start(plane: Cluster, kwok: FakeNodes, operator: Process, routers: int) -> Iterator[Start]:
+    """An operator at work, nodes for so many deployments, and none of these yet."""
+    outside = Outside(plane.instance)
+
+    def begin(count: int) -> Measure:
+        fleet = Fleet(plane, count)
+        fleet.nodes()
+        operator.start()
+        outside.start()
+        return Measure(plane, fleet, operator, outside, routers=routers)
+
+    yield begin
+    outside.stop()
+    operator.kill()
+
+
+def wanted() -> int:
+    return int(os.environ.get("PLAIT_SCALE") or 1000)
+
+
+def command(target: str) -> str:
+    """How to measure again."""
+    told = [
+        f"{name}={os.environ[name]}" for name in ("PLAIT_SCALE", "PLAIT_SOAK_MINUTES") if name in os.environ
+    ]
+    return " ".join([*told, "PLAIT_FIGURES=docs/figures/operator_scale.json", "make", target])
+
+
+def check(churn: dict[str, Any], *, minutes: float) -> None:
+    """The limits."""
+    assert churn["edits"] >= 0.95 * minutes * 60 * RATE, "this machine cannot make the edits"
+    assert churn["inside_s"]["p95"] <= P95_S
+    assert churn["unanswered_after_10_s"] == 0
+    assert churn["faults"] == 0
+    assert max(churn["mib_by_minute"]) <= MEMORY_MIB
+    assert churn["processes"]["operator"]["most_mib"] <= MEMORY_MIB
+
+
+def test_fifty_deployments_follow_edits_with_and_without_routers_that_answer(
+    start: Start, operator: Process, routers: int
+) -> None:
+    measure = start(50)
+    fill = measure.fill()
+    assert fill["objects"]["Pod"] == 50 * PODS_OF_EACH
+    assert measure.quiet(3.0)["writes"] == 0
+    check(measure.churn(minutes=0.25, rate=RATE), minutes=0.25)
+    # Connections are taken and nothing comes: each question lasts for its whole second.
+    os.kill(routers, signal.SIGSTOP)
+    try:
+        churn = measure.churn(minutes=0.25, rate=RATE)
+    finally:
+        os.kill(routers, signal.SIGCONT)
+    assert churn["inside_s"]["p95"] <= P95_S
+    assert churn["unanswered_after_10_s"] == 0
+    assert Figures.of(operator).polls["unreachable"] > 0
+
+
+@pytest.mark.full
+@pytest.mark.timeout(7200)
+def test_a_burst_and_then_five_edits_a_second(start: Start) -> None:
+    measure = start(wanted())
+    fill = measure.fill()
+    quiet = measure.quiet(20.0)
+    churn = measure.churn(minutes=3, rate=RATE)
+    report.write(
+        "burst_and_edits",
+        {"command": command("test-cluster-full"), "burst": fill, "quiet": quiet, "edits": churn},
+    )
+    assert quiet["writes"] == 0, "nothing changes, nothing is written"
+    check(churn, minutes=3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_churn_does_not_make_it_grow(start: Start) -> None:
+    minutes = int(os.environ.get("PLAIT_SOAK_MINUTES") or 30)
+    measure = start(wanted())
+    fill = measure.fill()
+    quiet = measure.quiet(20.0)
+    # The first minutes fill caches and pools; they are told, and do not count for the growth.
+    warm = measure.churn(minutes=3, rate=RATE)
+    churn = measure.churn(minutes=minutes, rate=RATE)
+    report.write(
+        "soak",
+        {
+            "command": command("soak-cluster"),
+            "burst": fill,
+            "quiet": quiet,
+            "first_minutes": warm,
+            "churn": churn,
+        },
+    )
+    check(churn, minutes=minutes)
+    assert churn["mib_a_minute"] <= GROWTH_MIB
