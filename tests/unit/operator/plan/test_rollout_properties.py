@@ -57,7 +57,7 @@ def serving(roles: dict[Role, RoleState], role: Role, told: Step | None) -> int:
     return sum(count for wire, count in ready(roles, role, told).items() if theirs.get(wire))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(states())
 def test_no_step_takes_what_must_serve(given_: tuple[dict[Role, RoleState], Budget]) -> None:
     roles, budget = given_
@@ -69,7 +69,7 @@ def test_no_step_takes_what_must_serve(given_: tuple[dict[Role, RoleState], Budg
         assert serving(roles, role, told) >= min(serving(roles, role, None), floor)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(states())
 def test_no_step_makes_more_than_may_be(given_: tuple[dict[Role, RoleState], Budget]) -> None:
     roles, budget = given_
@@ -87,7 +87,7 @@ def test_no_step_makes_more_than_may_be(given_: tuple[dict[Role, RoleState], Bud
             assert len(raised) == 1
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(states())
 def test_a_step_is_not_taken_back(given_: tuple[dict[Role, RoleState], Budget]) -> None:
     """Carried out, and nothing else happened yet: the next plan is the same, or goes on the same way."""
@@ -119,7 +119,7 @@ def test_a_step_is_not_taken_back(given_: tuple[dict[Role, RoleState], Budget]) 
                 assert later <= then
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(states())
 def test_a_target_is_never_over_and_old_ones_only_when_empty(
     given_: tuple[dict[Role, RoleState], Budget],
