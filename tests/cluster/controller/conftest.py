@@ -19,7 +19,7 @@ from plait_operator.apply.meters import Meters
 from plait_operator.controller.store import Store
 
 SPEC = {
-    "model": {"name": "glm-5", "family": "glm-5", "source": {"pvc": {"claimName": "weights"}}},
+    "model": {"name": "glm-5", "family": "glm-5-fp8", "source": {"pvc": {"claimName": "weights"}}},
     "engine": {"image": "sglang:v0.5.17"},
 }
 

@@ -155,3 +155,35 @@ def test_a_deleted_lease_is_made_again(
     api.delete(*LEASE, namespace)
     assert a.step()
     assert lease(api, namespace)["spec"]["holderIdentity"] == "a"
+
+
+def test_a_leader_that_ends_gives_its_lease_back(client: Client, api: Api, namespace: str) -> None:
+    fence = Fence()
+    election = Election(
+        client, namespace=namespace, name="leader", identity="a", terms=Terms.of(60), fence=fence
+    )
+    election.start()
+    assert election.won.wait(10)
+    assert lease(api, namespace)["spec"]["holderIdentity"] == "a"
+    election.stop()
+    assert lease(api, namespace)["spec"]["holderIdentity"] == ""
+    assert election.lost.is_set()
+    assert fence.left_s == 0
+
+
+def test_a_leader_whose_lease_was_taken_ends_at_once(client: Client, api: Api, namespace: str) -> None:
+    fence = Fence()
+    election = Election(
+        client, namespace=namespace, name="leader", identity="a", terms=Terms.of(5), fence=fence
+    )
+    election.start()
+    assert election.won.wait(10)
+    # A renewal of its own may come between: again until the other one stands.
+    for _ in range(20):
+        api.patch(*LEASE, namespace, {"spec": {"holderIdentity": "b"}})
+        if election.lost.wait(1):
+            break
+    assert election.lost.is_set()
+    assert fence.left_s == 0
+    election.stop()
+    assert lease(api, namespace)["spec"]["holderIdentity"] == "b", "and takes nothing from the other"
