@@ -96,7 +96,7 @@ def _container(ctx: Context, secrets: list[tuple[str, str, str]]) -> Manifest:
             {"name": "admin", "containerPort": ports.ADMIN, "protocol": "TCP"},
         ],
         # The admin port speaks plain HTTP whatever clients speak, and asks for no key.
-        "startupProbe": {**_probe("/health"), "periodSeconds": 2, "failureThreshold": 30},
+        "startupProbe": {**_probe("/health"), "periodSeconds": 2, "failureThreshold": 90},
         "livenessProbe": {**_probe("/health"), "periodSeconds": 10, "failureThreshold": 6},
         # 200 while a request would find a pair: a router that knows no engines yet gets no clients.
         "readinessProbe": {**_probe("/ready"), "periodSeconds": 2, "failureThreshold": 2},

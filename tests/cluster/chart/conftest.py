@@ -36,9 +36,22 @@ def render(helm: Helm) -> Render:
     return rendered
 
 
+@pytest.fixture(scope="session")
+def shared(api: Api) -> str:
+    """A restricted namespace for trials, in which nothing is made."""
+    name = "chart-trials"
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return restrict(api, name)
+
+
 @pytest.fixture
 def restricted(api: Api, namespace: str) -> str:
-    """The test's namespace, with Pod Security `restricted` enforced; pods have an account to be made with."""
+    """The test's namespace, restricted."""
+    return restrict(api, namespace)
+
+
+def restrict(api: Api, namespace: str) -> str:
+    """Have Pod Security `restricted` enforced there; pods have an account to be made with."""
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     api.patch("v1", "Namespace", namespace, "", label)
     api.until("v1", "ServiceAccount", "default", namespace, bool, what="the default service account")
