@@ -127,7 +127,7 @@ def test_a_change_moves_the_roles_it_concerns_and_ends(change: dict[str, Any], m
 
 
 @pytest.mark.parametrize(("change", "moved"), [pytest.param(*row[1:], id=row[0]) for row in CHANGES])
-@pytest.mark.parametrize("turns", [1, 2, 3, 5])
+@pytest.mark.parametrize("turns", [1, 2, 4])
 def test_a_change_taken_back_mid_way_ends_where_it_began(
     change: dict[str, Any], moved: set[str], turns: int
 ) -> None:
