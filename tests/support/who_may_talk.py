@@ -69,7 +69,7 @@ def _allows(
 
 def _selects(policy: Manifest, direction: str, pod: End) -> bool:
     spec = policy["spec"]
-    default = ["Ingress", "Egress"] if "egress" in spec else ["Ingress"]
+    default = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
     return (
         bool(pod.namespace)
         and pod.namespace == policy["metadata"]["namespace"]
