@@ -37,3 +37,5 @@ class Context:
     context_length: int = 0
     """Longest request in tokens: the spec's, or the shape's."""
     apis: frozenset[str] = frozenset()
+    revisions: dict[str, str] = field(init=False, compare=False, repr=False, default_factory=dict)
+    """By role, once made (see `revision`): names of most children hold one, and it takes a whole pod."""

@@ -24,12 +24,14 @@ def revision(ctx: Context, role: str) -> str:
     Neither the other role nor replicas, rollout budgets, autoscaling or the router move it.
     rollout.drainSeconds does: pods carry it, and cannot be told another one.
     """
+    if (known := ctx.revisions.get(role)) is not None:
+        return known
     told = json.dumps(
         [pod(ctx, role, contract_map=_UNNAMED), _contract_text(ctx, role), _hosts(ctx, role)],
         sort_keys=True,
         separators=(",", ":"),
     )
-    return hashlib.sha256(told.encode()).hexdigest()[:_DIGITS]
+    return ctx.revisions.setdefault(role, hashlib.sha256(told.encode()).hexdigest()[:_DIGITS])
 
 
 def template(ctx: Context, role: str, *, worker: bool = False) -> Manifest:

@@ -23,7 +23,8 @@ from plait_operator.plan.drift import digest
 from plait_operator.plan.roles import ROLES, Role
 from plait_operator.validate import validate_spec
 
-_KEPT: Final = 64
+_KEPT: Final = 256
+"""Some 90 KB each. A burst has many deployments on their way at once, each looked at again and again."""
 
 
 class Built(NamedTuple):

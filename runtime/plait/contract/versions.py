@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+from functools import cache
 
 ENGINE_VERSIONS = ("0.5.17",)
 """sglang versions whose hook targets and arguments have been read; the last is the default."""
 
 
+@cache
 def plait_version() -> str:
-    """The version of the installed plait. Raises PackageNotFoundError when it runs from no installation."""
+    """The installed plait's, read once. Raises PackageNotFoundError when it runs from no installation."""
     return importlib.metadata.version("plait")
 
 
