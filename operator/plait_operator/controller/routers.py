@@ -28,6 +28,8 @@ _SILENT_S: Final = 60.0
 """Longest pause of one none of whose routers answers."""
 _AT_ONCE: Final = 32
 _TIMEOUT_S: Final = 1.0
+_KEPT_S: Final = SOON_S * 1.5
+"""How long a connection is kept: for rounds that follow soon. Those of calm ones would be thousands."""
 _LONGEST: Final = 8 << 20
 _ENGINES: Final = ("prefill", "decode")
 
@@ -69,7 +71,7 @@ class RouterWatch:
         """Until cancelled."""
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with aiohttp.ClientSession(
-            timeout=timeout, connector=aiohttp.TCPConnector(limit=_AT_ONCE)
+            timeout=timeout, connector=aiohttp.TCPConnector(limit=_AT_ONCE, keepalive_timeout=_KEPT_S)
         ) as session:
             self._session = session
             while True:
