@@ -23,6 +23,7 @@ def test_nothing_is_written_while_nothing_changes(operator: Process, stack: Make
     assert not quiet(operator, 12)
 
 
+@pytest.mark.full
 def test_a_resync_writes_nothing(operators: Operators, stack: Make) -> None:
     operator = operators.operator(*FLAGS, "--resync-seconds=1")
     operator.start()
@@ -31,6 +32,7 @@ def test_a_resync_writes_nothing(operators: Operators, stack: Make) -> None:
     assert not quiet(operator, 6)
 
 
+@pytest.mark.full
 def test_a_restart_writes_nothing(operator: Process, stack: Make) -> None:
     stack(spec())
     until_quiet(operator)
@@ -51,8 +53,16 @@ def test_a_restart_writes_nothing(operator: Process, stack: Make) -> None:
             "demo-decode",
             {"spec": {"maxUnavailable": 3, "minAvailable": None}},
         ),
-        ("v1", "ServiceAccount", "demo-router", {"automountServiceAccountToken": None}),
-        ("rbac.authorization.k8s.io/v1", "Role", "demo-router", {"rules": []}),
+        pytest.param(
+            "v1",
+            "ServiceAccount",
+            "demo-router",
+            {"automountServiceAccountToken": None},
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            "rbac.authorization.k8s.io/v1", "Role", "demo-router", {"rules": []}, marks=pytest.mark.full
+        ),
     ],
 )
 def test_a_hand_edited_child_is_put_right(
@@ -98,6 +108,7 @@ def test_deleted_children_come_back(operator: Process, stack: Make, api: Api, na
     assert dict(written(operator) - start) == {("Service", "apply"): 1, ("ServiceAccount", "apply"): 1}
 
 
+@pytest.mark.full
 def test_a_deleted_workload_comes_back_with_its_pods(
     operator: Process, stack: Make, api: Api, namespace: str
 ) -> None:
@@ -109,6 +120,7 @@ def test_a_deleted_workload_comes_back_with_its_pods(
     until_quiet(operator)
 
 
+@pytest.mark.full
 def test_replicas_changed_by_hand_on_a_workload_are_put_back(
     operator: Process, stack: Make, api: Api, namespace: str
 ) -> None:
@@ -121,6 +133,7 @@ def test_replicas_changed_by_hand_on_a_workload_are_put_back(
     until_quiet(operator)
 
 
+@pytest.mark.full
 def test_another_field_manager_that_insists_is_overruled_and_the_rest_left_alone(
     operator: Process, stack: Make, api: Api, namespace: str
 ) -> None:
@@ -147,6 +160,7 @@ def test_another_field_manager_that_insists_is_overruled_and_the_rest_left_alone
     assert not quiet(operator, 3)
 
 
+@pytest.mark.full
 def test_a_status_edited_by_hand_is_put_right(
     operator: Process, stack: Make, api: Api, namespace: str
 ) -> None:
@@ -169,6 +183,7 @@ def test_a_status_edited_by_hand_is_put_right(
     assert dict(written(operator) - start) == {("SharedKVDeployment", "status"): 1}
 
 
+@pytest.mark.full
 def test_an_object_of_somebody_else_with_a_childs_name_is_left_alone_and_told(
     operator: Process, stack: Make, api: Api, namespace: str
 ) -> None:
@@ -205,6 +220,7 @@ def test_names_of_63_characters(operator: Process, stack: Make) -> None:
     one.keeps(prefill=2, decode=3)
 
 
+@pytest.mark.full
 def test_two_alike_in_one_namespace_do_not_touch_each_other(operator: Process, stack: Make) -> None:
     one, other = stack(spec(), "twin"), stack(spec(), "twin-b")
     before = {p["metadata"]["uid"] for p in other.pods()}
