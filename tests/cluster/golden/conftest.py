@@ -37,11 +37,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def values() -> Manifest:
-    """Of the release: images that the node has, and little CPU, for the node is this machine."""
+    """Of the release: images that the node has, and so little CPU that all fits on two cores."""
     repository, _, tag = CONTROL.rpartition(":")
     runtime, _, runtime_tag = RUNTIME.rpartition(":")
     control = {"repository": repository, "tag": tag}
-    little = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+    # Not next to nothing: it is also the pods' weight against all else on the machine.
+    little = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
     return {
         "images": {
             "pullPolicy": "IfNotPresent",
@@ -123,7 +124,7 @@ def tiny(model: Path) -> Manifest:
     spec = manifest["spec"]
     spec["model"]["source"] = {"hostPath": {"path": str(model)}}
     spec["engine"]["image"] = recipes.NAMES.engine
-    little = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}
+    little = {"requests": {"cpu": "150m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}
     for role in ("prefill", "decode", "router"):
         spec[role]["resources"] = little
     return manifest
