@@ -55,26 +55,43 @@ def _advance(board: Board) -> None:
         _raise(board, role)
 
 
-def _lower(board: Board, role: Role, revision: str) -> bool:
-    """Take pods of one revision away, one by one, for as long as that is safe."""
+def _lower(board: Board, role: Role, revision: str) -> None:
+    """Take pods of one revision away for as long as that is safe.
+
+    What is safe to take is safe to take a part of, so the step is searched for and not counted out: replicas
+    are whatever somebody wrote, and two thousand million of them must not keep the operator busy for days.
+    """
     state = board.roles[role]
     one = next(one for one in state.revisions if one.revision == revision)
-    done = False
     while True:
         count = board.now[role, revision]
-        if count == 0 or (revision == state.target and count <= state.wanted):
-            return done
-        after = board.trial(role, revision, count - 1)
-        # Less than all that is wanted may serve only where that makes room which is needed.
-        cornered = not board.opening and (
-            board.asked(role) >= board.limit(role) or board.target(role) >= state.wanted
-        )
-        if not (board.keeps(after, role, full=True) or (cornered and board.keeps(after, role, full=False))):
-            return done
-        if board.strict and not _in_step(board, after, role, one):
-            return done
-        board.put(role, revision, count - 1)
-        done = True
+        last = state.wanted if revision == state.target else 0
+        # The lowest count that one step may lead to lies in last..count; `count` itself is no step.
+        low, high = last, count
+        while low < high:
+            middle = (low + high) // 2
+            if _may_lower(board, role, one, middle):
+                high = middle
+            else:
+                low = middle + 1
+        if high >= count:
+            return
+        board.put(role, revision, high)
+
+
+def _may_lower(board: Board, role: Role, one: RevisionState, replicas: int) -> bool:
+    """Whether this revision may go down to `replicas` at once: one pod after the other it might, too."""
+    state = board.roles[role]
+    after = board.trial(role, one.revision, replicas)
+    if board.strict and not _in_step(board, after, role, one):
+        return False
+    if board.keeps(after, role, full=True):
+        return True
+    # Less than all that is wanted may serve only where that makes room which is needed: with the last pod but
+    # one gone there still is none, or the target needs no more of it.
+    no_room = after.asked(role) + 1 >= board.limit(role)
+    cornered = not board.opening and (no_room or board.target(role) >= state.wanted)
+    return cornered and board.keeps(after, role, full=False)
 
 
 def _in_step(board: Board, after: Board, role: Role, one: RevisionState) -> bool:

@@ -129,6 +129,45 @@ def test_the_same_state_gives_the_same_step(
     assert (told.prefill, told.decode) == (p, d)
 
 
+HUGE = 2_000_000_000
+"""Of an int32: what a hand, or a slip of it, can write into `replicas`."""
+
+HUGE_ROWS = [
+    ("the target", role(4, "a1", rev("a1", HUGE, pods=4)), SURGE, {"a1": 4}),
+    (
+        "an old revision beside a target that is ready",
+        role(4, "a2", rev("a1", HUGE, pods=4), rev("a2", 4)),
+        SURGE,
+        {"a1": 0, "a2": 4},
+    ),
+    ("an old revision that serves", role(4, "a2", rev("a1", HUGE, pods=4)), SURGE, {"a1": 4, "a2": 0}),
+    ("an old revision, and a dip", role(4, "a2", rev("a1", HUGE, pods=4)), DIP, {"a1": 3, "a2": 0}),
+    (
+        "an old wire that serves nothing",
+        role(4, "a1", rev("a1", 4), rev("b1", HUGE, 0, pods=0)),
+        SURGE,
+        {"a1": 4, "b1": 0},
+    ),
+    ("as asked, and from there to four", role(4, "a1", rev("a1", HUGE)), SURGE, {"a1": 4}),
+    (
+        "as asked, all but none may be missing",
+        role(HUGE, "a2", rev("a1", HUGE), rev("a2", HUGE)),
+        Budget(HUGE - 1, 0),
+        {"a1": 0, "a2": HUGE},
+    ),
+]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("decode", "budget", "replicas"), [pytest.param(*row[1:], id=row[0]) for row in HUGE_ROWS]
+)
+def test_a_step_takes_as_long_for_many_replicas_as_for_few(
+    decode: RoleState, budget: Budget, replicas: dict[str, int]
+) -> None:
+    assert step(role(1, "a1", rev("a1", 1)), decode, budget).decode == replicas
+
+
 FINISHED = [
     ("empty", rev("a1", 0), ("a1",)),
     ("pods are ending", rev("a1", 0, deleting=1), ()),
