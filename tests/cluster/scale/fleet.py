@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from tests.cluster.conftest import release_finalizers
 from tests.cluster.harness.api import PLAIT, Api
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.fake_nodes import node
@@ -19,6 +21,7 @@ NAMESPACES: Final = 10
 PODS_OF_EACH: Final = 5
 """One prefill group, two decode pods, two routers."""
 _PODS_OF_A_NODE: Final = 250
+_NUMBERS: Final = itertools.count(1)
 SPEC: Final[Json] = {
     "model": {
         "name": "glm-5",
@@ -49,15 +52,17 @@ _EDITS: Final = (
 
 
 class Fleet:
-    """`count` deployments named d0, d1 … over some namespaces."""
+    """Deployments named d0, d1 … over some namespaces. `most`: how many there may be; `count`: there are."""
 
-    def __init__(self, cluster: Cluster, count: int) -> None:
-        self.count = count
+    def __init__(self, cluster: Cluster, most: int) -> None:
+        self.most = most
+        self.count = 0
         self.api: Api = cluster.api
-        self.namespaces = [f"scale-{n}" for n in range(min(NAMESPACES, count))]
+        self.name = f"fleet{next(_NUMBERS)}"
+        self.namespaces = [f"{self.name}-{n}" for n in range(min(NAMESPACES, most))]
         self.made = 0
         """Edits so far."""
-        self._routers = dict.fromkeys(range(count), 2)
+        self._routers = dict.fromkeys(range(most), 2)
 
     @property
     def pods(self) -> int:
@@ -67,21 +72,39 @@ class Fleet:
         """Namespace and name."""
         return self.namespaces[number % len(self.namespaces)], f"d{number}"
 
-    def nodes(self) -> None:
-        """Nodes with room for all pods and some rollouts; GPUs are not what is scarce here."""
-        for number in range(self.pods * 5 // 4 // _PODS_OF_A_NODE + 2):
-            one = node(f"scale-{number}", zone=f"zone-{number % 3}", gpus=8 * _PODS_OF_A_NODE)
+    def room(self) -> None:
+        """Namespaces, and nodes for all pods and some rollouts; GPUs are not what is scarce here."""
+        for namespace in self.namespaces:
+            self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        for number, name in enumerate(self._nodes()):
+            one = node(name, zone=f"zone-{number % 3}", gpus=8 * _PODS_OF_A_NODE)
             one["status"]["capacity"].update(cpu="20000", memory="200Ti")
             # Routers ask for no GPU, and there are no other nodes for them.
             one["spec"] = {}
             self.api.create(one)
 
-    def create(self) -> None:
-        """All of them, by a few threads at once."""
+    def _nodes(self) -> list[str]:
+        return [f"{self.name}-{n}" for n in range(self.most * PODS_OF_EACH * 5 // 4 // _PODS_OF_A_NODE + 2)]
+
+    def remove(self, *, seconds: float) -> None:
+        """All of it, and wait until its pods are gone. No operator may be at work."""
         for namespace in self.namespaces:
-            self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            release_finalizers(self.api, namespace)
+            self.api.delete("v1", "Namespace", namespace)
+        until(
+            lambda: not any(self.api.list("v1", "Pod", namespace) for namespace in self.namespaces),
+            f"pods of {self.name} gone",
+            seconds=seconds,
+            every=1.0,
+        )
+        for name in self._nodes():
+            self.api.delete("v1", "Node", name)
+
+    def create(self, more: int) -> None:
+        """So many more, by a few threads at once."""
+        first, self.count = self.count, self.count + more
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(self._create, range(self.count)))
+            list(pool.map(self._create, range(first, self.count)))
 
     def _create(self, number: int) -> None:
         namespace, name = self.where(number)

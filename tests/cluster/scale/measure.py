@@ -31,35 +31,42 @@ class Measure:
         self._outside = outside
         self._routers = routers
 
-    def fill(self) -> Json:
+    def burst(self) -> Json:
         """Make them all at once, and wait until every one is available."""
         before, began, load = self._usage(), time.monotonic(), machine_cpu()
-        self._fleet.create()
+        self._fleet.create(self._fleet.most)
         made = time.monotonic() - began
-        most = [0]
-
-        def told(count: int) -> None:
-            most[0] = max(most[0], self._operator.memory())
-            if os.environ.get("PLAIT_SCALE_TELL"):
-                say(f"{time.monotonic() - began:.0f} s: {count} available, {most[0] / MIB:.0f} MiB")
-
-        self._fleet.await_available(seconds=max(180.0, self._fleet.count * 2.5), told=told)
+        self._fleet.await_available(seconds=max(180.0, self._fleet.count * 3.0), told=_tell)
         took = time.monotonic() - began
+        answer = {"made_in_s": round(made, 1), **self._filled(took), **self._since(before, took, load)}
+        say(f"burst: {answer}")
+        return answer
+
+    def grow(self, *, wave: int, minutes: float) -> Json:
+        """Make some at a time, each wave when the one before is available, until all are there or the time
+        is over. How many there are then is what this machine took."""
+        before, began, load = self._usage(), time.monotonic(), machine_cpu()
+        while self._fleet.count < self._fleet.most and time.monotonic() - began < minutes * 60:
+            self._fleet.create(min(wave, self._fleet.most - self._fleet.count))
+            self._fleet.await_available(seconds=900.0, told=_tell)
+        took = time.monotonic() - began
+        answer = {"wave": wave, **self._filled(took), **self._since(before, took, load)}
+        say(f"grown: {answer}")
+        return answer
+
+    def _filled(self, took: float) -> Json:
         figures = Figures.of(self._operator)
-        answer = {
+        return {
             "deployments": self._fleet.count,
             "pods": self._fleet.pods,
-            "made_in_s": round(made, 1),
             "available_in_s": round(took, 1),
             "writes": figures.written,
+            "writes_by_verb": {what: int(n) for what, n in sorted(figures.writes.items()) if n},
             "writes_a_second": round(figures.written / took, 1),
             "looks": int(figures.looks),
             "ms_a_plan": round(figures.plan_s / figures.looks * 1000, 2),
             "objects": {kind: int(n) for kind, n in sorted(figures.objects.items())},
-            **self._since(before, took, load),
         }
-        say(f"burst: {answer}")
-        return answer
 
     def quiet(self, seconds: float) -> Json:
         """Nothing is changed: what it costs, and that nothing is written."""
@@ -164,3 +171,8 @@ class Measure:
                 for name, now in usage.items()
             },
         }
+
+
+def _tell(count: int) -> None:
+    if os.environ.get("PLAIT_SCALE_TELL"):
+        say(f"{time.strftime('%H:%M:%S')}: {count} available")
