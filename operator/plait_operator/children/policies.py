@@ -8,6 +8,7 @@
 | monitoring namespace | prefill, decode | http (its /metrics; policies see ports, not paths) |
 | prefill, decode | each other | every port from 1024 up but http |
 | ranks of a group on several nodes | each other | every port |
+| router | anywhere, where engines are in the node's network | http |
 | router, engines, inspect | DNS | 53 |
 | router | API server | 443, 6443 |
 | engines, inspect | the model's hub, where the source is one | 443 |
@@ -47,6 +48,10 @@ def policies(ctx: Context) -> list[Manifest]:
     operator = _namespace(ctx.release.namespace) | {"podSelector": {"matchLabels": OPERATOR_LABELS}}
     prefill, decode, router = (_pods(ctx, role) for role in ("prefill", "decode", "router"))
     from_clients = {"from": [router, monitoring], "ports": [_tcp(ports.ENGINE)]}
+    # Pods in the node's network have its addresses. No selector of pods stands for those and, to some network
+    # plugins, no range of addresses either: only a rule without targets reaches them.
+    at_nodes = spec.pods.host_network
+    to_engines = {"ports": [_tcp(ports.ENGINE)], **({} if at_nodes else {"to": [prefill, decode]})}
     return [
         _policy(ctx, "", ingress=[], egress=[]),
         _policy(
@@ -72,7 +77,7 @@ def policies(ctx: Context) -> list[Manifest]:
             ],
             egress=[
                 _dns(),
-                {"to": [prefill, decode], "ports": [_tcp(ports.ENGINE)]},
+                to_engines,
                 {
                     "to": [{"ipBlock": {"cidr": cidr}} for cidr in ctx.release.api_server_cidrs],
                     "ports": [_tcp(443), _tcp(6443)],

@@ -118,6 +118,17 @@ def test_ranks_of_a_group_on_several_nodes_talk_to_each_other_and_to_no_decode_p
     assert not may_talk(wide, DECODE, DECODE, 5000)
 
 
+def test_routers_reach_engines_in_the_nodes_network():
+    node = End(ip="192.0.2.10")  # Such a pod has its node's address, and selectors of pods do not match it.
+    wide = policies(context(pods={"hostNetwork": True}))
+    assert may_talk(wide, ROUTER, node, 30000)
+    assert not may_talk(wide, ROUTER, node, 22)
+    assert not may_talk(policies(context()), ROUTER, node, 30000)
+    [rules] = [p["spec"]["egress"] for p in wide if p["metadata"]["name"] == "glm-router"]
+    # Neither selectors nor ranges of addresses: some network plugins leave nodes out of both.
+    assert {"ports": [{"protocol": "TCP", "port": 30000}]} in rules
+
+
 def test_where_the_api_server_is_can_be_narrowed():
     narrow = policies(context(release=Release(api_server_cidrs=("10.96.0.1/32",))))
     assert may_talk(narrow, ROUTER, API, 443)
