@@ -39,12 +39,13 @@ class Memory(Protocol):
 class Outcome:
     """What came of a plan. `refusals`: by object, what the server said; `writes`: requests that it took.
 
-    `again`: something was refused or has moved under the plan, so look again soon.
+    `again`: something was refused or has moved under the plan, so look again soon. `went`: objects deleted.
     """
 
     refusals: dict[Ref, str] = field(default_factory=dict)
     writes: int = 0
     again: bool = False
+    went: int = 0
     missing: bool = False
     """The deployment itself seems to be gone."""
 
@@ -96,6 +97,7 @@ class Applier:
                 self._memory.took(self._client.write(writes.apply(action, target)))
             case Delete():
                 self._delete(action, target)
+                outcome.went += 1
             case SetGate():
                 self._memory.took(
                     self._client.write(

@@ -115,8 +115,13 @@ class Reconciler:
         return plan, "done"
 
     def _after(self, key: Key, plan: Plan, outcome: Outcome, result: str) -> str:
-        """Decide when to look again."""
-        self._remember(key, outcome.refusals)
+        """Decide when to look again.
+
+        What this process has written comes back by the watch, and is no news then. So a look that follows
+        from its own writes has to be asked for: the status still tells of a refusal that is over, and the
+        object that makes way for another is gone.
+        """
+        before = self._remember(key, outcome.refusals)
         if outcome.missing:
             self._make_sure(key)
         if outcome.refusals:
@@ -125,6 +130,8 @@ class Reconciler:
             result = "refused"
         else:
             self._queue.forget(key)
+            if before or outcome.went:
+                self._queue.add(key)
             if outcome.again:
                 self._queue.add(key, after_s=_MOVED_S)
         if plan.again_s is not None:
@@ -142,12 +149,15 @@ class Reconciler:
         self._meters.retries.inc()
         log.info("%s/%s: again in %.1f s: %s", *key, pause, why)
 
-    def _remember(self, key: Key, refusals: dict[Ref, str]) -> None:
+    def _remember(self, key: Key, refusals: dict[Ref, str]) -> dict[Ref, str]:
+        """Those before."""
         with self._lock:
+            before = self._refusals.get(key, {})
             if refusals:
                 self._refusals[key] = refusals
             else:
                 self._refusals.pop(key, None)
+        return before
 
 
 class Workers:
