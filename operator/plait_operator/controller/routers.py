@@ -83,8 +83,10 @@ class RouterWatch:
         now = time.monotonic()
         hurried, self._hurry = self._hurry, set()
         for key in hurried:
-            if not self._silent.get(key) and waits(self._store.pods(key)):
-                self._next[key] = now
+            if waits(self._store.pods(key)):
+                # Silent routers may be new ones by now; events of their pods must not make a storm.
+                soon = now + SOON_S if self._silent.get(key) else now
+                self._next[key] = min(self._next.get(key, soon), soon)
         there = self._store.deployments()
         due = sorted((self._next.get(k, now), k) for k in there if k not in self._running)
         for at, key in due[: _AT_ONCE - len(self._running)]:
