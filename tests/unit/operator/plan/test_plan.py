@@ -206,8 +206,26 @@ def test_a_child_that_is_on_its_way_out_is_left_until_it_is_gone(which: str) -> 
     world = settled()
     ref = next(ref for ref in world.children if which == f"{ref.kind} {ref.name}")
     world.children[ref]["metadata"]["deletionTimestamp"] = world.now
-    world.children[ref]["metadata"]["labels"]["x"] = "y"
+    world.children[ref]["metadata"]["ownerReferences"][0]["controller"] = False
     assert [one for one in world.plan().actions if isinstance(one, Apply | Delete)] == []
+
+
+def test_a_contract_outlives_its_last_pod() -> None:
+    """Pods that start read it; one that ends may be started again by its kubelet."""
+    world = settled()
+    former = {role: next(iter(world.replicas(role))) for role in ("prefill", "decode")}
+    world.change(engine={"image": "sglang:2"})
+    seen = 0
+    for _ in range(30):
+        world.step()
+        maps = " ".join(ref.name for ref in world.children if ref.kind == "ConfigMap")
+        for role, revision in former.items():
+            if revision in world.replicas(role) or any(pod.revision == revision for pod in world.pods):
+                seen += 1
+                assert revision in maps
+        world.run()
+    assert seen > 6
+    assert all(revision not in maps for revision in former.values())
 
 
 def test_a_stranger_among_the_children_goes() -> None:
@@ -366,6 +384,23 @@ def test_old_workloads_are_scaled_by_a_manager_of_their_own() -> None:
         assert set(one.manifest) == {"apiVersion", "kind", "metadata", "spec"}
         assert set(one.manifest["spec"]) == {"replicas"}
         assert set(one.manifest["metadata"]) == {"name", "namespace", "uid"}
+
+
+@pytest.mark.parametrize("label", [names.ROLE, names.REVISION, names.WIRE_HASH])
+@pytest.mark.parametrize("change", [{"decode": {"image": "sglang:2"}}, {"cache": {"dtype": "bfloat16"}}])
+def test_an_old_workload_that_lost_a_label_is_still_known_by_its_pods(
+    change: dict[str, Any], label: str
+) -> None:
+    world = settled()
+    [old] = world.workloads("decode").values()
+    world.change(**change)
+    world.step()
+    world.run()
+    expected = world.plan().actions
+    assert old["spec"]["replicas"] == 3
+    del old["metadata"]["labels"][label]
+    # Otherwise it is a thing that nobody wants, or one that serves nothing, and all of its pods end at once.
+    assert world.plan().actions == expected
 
 
 def test_a_status_is_written_only_when_it_says_something_else() -> None:
