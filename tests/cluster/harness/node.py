@@ -191,6 +191,8 @@ def _kubelet(instance: Instance) -> dict[str, Any]:
         # Images come by import alone: what is collected is gone.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi"},
+        # How long a change of a Secret may take to reach a pod that has it mounted; a minute is usual.
+        "syncFrequency": "5s",
         "registryPullQPS": 0,
         "eventRecordQPS": 0,
     }
