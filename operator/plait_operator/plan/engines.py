@@ -50,10 +50,10 @@ def workloads_of(observed: Observed, role: str) -> dict[str, Workload]:
     """The engine workloads of a role, by revision."""
     found = {}
     for ref, live in observed.children.items():
-        meta = live["metadata"]
-        labels = meta.get("labels") or {}
-        if ref.kind in WORKLOADS and labels.get(names.ROLE) == role and labels.get(names.REVISION):
-            found[labels[names.REVISION]] = _workload(ref, live)
+        if ref.kind in WORKLOADS:
+            labels = _labels(live)
+            if labels.get(names.ROLE) == role and labels.get(names.REVISION):
+                found[labels[names.REVISION]] = _workload(ref, live, labels)
     return dict(sorted(found.items()))
 
 
@@ -124,9 +124,27 @@ def router_view(observed: Observed, *, name: str, wanted: int) -> RoleView:
     )
 
 
-def _workload(ref: Ref, live: Mapping[str, Any]) -> Workload:
+def _labels(live: Mapping[str, Any]) -> Mapping[str, str]:
+    """What a workload's pods are: by its selector, which nobody can edit, and its template.
+
+    Its own labels come last. Nobody puts those of an older revision right, and a serving workload that lost
+    one would be taken for a thing that nobody wants.
+    """
+    spec = live.get("spec") or {}
+    template = (spec.get("leaderWorkerTemplate") or {}).get("leaderTemplate") or spec.get("template") or {}
+    told: dict[str, str] = {}
+    for labels in (
+        live["metadata"].get("labels"),
+        (template.get("metadata") or {}).get("labels"),
+        (spec.get("selector") or {}).get("matchLabels"),
+    ):
+        told |= labels or {}
+    return told
+
+
+def _workload(ref: Ref, live: Mapping[str, Any], labels: Mapping[str, str]) -> Workload:
     meta, spec, status = live["metadata"], live.get("spec") or {}, live.get("status") or {}
-    labels, ordered = meta["labels"], ref.kind == "LeaderWorkerSet"
+    ordered = ref.kind == "LeaderWorkerSet"
     # A LeaderWorkerSet's status does not say which generation it is of.
     seen = ordered or status.get("observedGeneration", 0) >= meta.get("generation", 0)
     deleting = bool(meta.get("deletionTimestamp"))
