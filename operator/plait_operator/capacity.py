@@ -24,7 +24,7 @@ from plait.contract.families import FAMILIES
 from plait.contract.kv import GroupContract, WireContract
 from plait.contract.layouts import KvDtype, Layout, Split
 from plait.contract.shape import ModelShape
-from plait.contract.versions import plait_version
+from plait.contract.versions import ANY_VERSION, plait_version
 from plait.contract.violation import ContractError, Violation
 from plait.contract.weights import bytes_per_rank
 from plait_operator.api.spec import SharedKVDeploymentSpec
@@ -72,6 +72,9 @@ def kv_dtype_of(spec: SharedKVDeploymentSpec) -> KvDtype:
 def contract_of(spec: SharedKVDeploymentSpec, shape: ModelShape) -> GroupContract:
     """The contract that an engine of this deployment computes of itself once it runs.
 
+    Where the spec names the runtime's image, the version in it is any: it stays while the operator goes from
+    one release to the next, and pods that nothing changes for must not be replaced.
+
     Raises ContractError for choices that have no place in a contract: the validator tells them all.
     """
     wire = WireContract.of(shape, kv_dtype=kv_dtype_of(spec), transfer_backend=spec.transfer.backend)
@@ -81,7 +84,7 @@ def contract_of(spec: SharedKVDeploymentSpec, shape: ModelShape) -> GroupContrac
         split=_choice(Split, spec.cache.split, "spec.cache.split"),
         layout=_choice(Layout, spec.cache.layout, "spec.cache.layout"),
         engine_version=spec.engine.version,
-        plait_version=plait_version(),
+        plait_version=plait_version() if spec.runtime.image is None else ANY_VERSION,
     )
 
 

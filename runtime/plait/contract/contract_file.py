@@ -19,7 +19,7 @@ class ContractFile(BaseModel):
 
     `wire`: fields of the wire contract. `group`: of a prefill engine, the fields that the group contract has
     beside wire and versions; None for decode, whose ranks are no group. The hashes are those of both
-    contracts, 64 hex digits.
+    contracts, 64 hex digits. `plait_version`: ANY_VERSION where the runtime is not the operator's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

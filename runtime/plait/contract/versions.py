@@ -8,6 +8,9 @@ from functools import cache
 ENGINE_VERSIONS = ("0.5.17",)
 """sglang versions whose hook targets and arguments have been read; the last is the default."""
 
+ANY_VERSION = ""
+"""Stands for Plait's version where a deployment brings its own runtime: which one, its image alone knows."""
+
 
 @cache
 def plait_version() -> str:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from tests.unit.operator.children.engines import GLM, ROLES, known
 
+from plait_operator import capacity
 from plait_operator.api.spec import SharedKVDeploymentSpec
 from plait_operator.children.context import Context, Release
 from plait_operator.children.pod import pod
 from plait_operator.children.revision import contract_map, revision, template
+from plait_operator.children.workload import workload
 
 BOTH, PREFILL, DECODE, NONE = {"prefill", "decode"}, {"prefill"}, {"decode"}, set[str]()
 HUB = {"repo": "zai-org/GLM-5"}
@@ -187,6 +189,21 @@ def test_the_operators_own_images_count_where_a_deployment_names_none() -> None:
     assert revision(known(**pinned), "decode") == revision(
         known(**pinned, release=Release(runtime_image="other:1")), "decode"
     )
+
+
+def test_a_deployment_with_its_own_images_stays_as_it_is_under_another_release_of_the_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made(**spec: Any) -> list[Any]:
+        ctx = known(**spec)
+        return [(contract_map(ctx, role), workload(ctx, role, replicas=1)) for role in ROLES]
+
+    pinned = {"runtime": {"image": "mine:1"}, "router": {"image": "mine:2"}}
+    before, own = made(**pinned), made()
+    monkeypatch.setattr(capacity, "plait_version", lambda: "99.0.0")
+    assert made(**pinned) == before
+    # Without: preflight holds the runtime to the version that the operator was made with.
+    assert all(one != other for one, other in zip(made(), own, strict=True))
 
 
 def test_two_deployments_alike_have_pods_of_their_own() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from plait.contract.layouts import Split
+from plait.contract.versions import ANY_VERSION
 from plait.pod.asked import Asked
 from plait.pod.checks import contract
 
@@ -50,6 +51,16 @@ def test_another_version_matters_to_both_roles(asked: Build, role: str, field: s
     assert not result.ok
     assert f"{field}: expected 9.9" in result.reason
     assert ("one version of Plait" in result.fix) is (field == "plait_version")
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_runtime_of_ones_own_has_any_version_and_the_rest_still_counts(asked: Build, role: str) -> None:
+    group = replace(asked.group, plait_version=ANY_VERSION)  # type: ignore[attr-defined]
+    (result,) = contract.check(asked(role=role, group=group))
+    assert result.ok, result
+    (result,) = contract.check(asked(role=role, group=replace(group, engine_version="9.9")))
+    assert "engine_version: expected 9.9" in result.reason
+    assert "plait_version" not in result.reason
 
 
 @pytest.mark.parametrize("change", [{"ranks": 4}, {"split": Split.PAGE_ZIGZAG}])
