@@ -87,7 +87,8 @@ def _violation(where: str, fault: ErrorDetails, model: type[BaseModel]) -> Viola
     kind, location = fault["type"], fault["loc"]
     value = None if kind == "missing" else fault["input"]
     if kind == "extra_forbidden":
-        known = _names(_section(model, location[:-1]))
+        section = _section(model, location[:-1])
+        known = [] if section is None else _names(section)
         close = nearest(str(location[-1]), known)
         fix = f"did you mean {close}?" if close else f"one of {', '.join(known)}"
         return Violation(where, value, "no such field", fix)
@@ -149,19 +150,24 @@ def _filled(model: type[BaseModel]) -> dict[str, Any]:
     }
 
 
-def _section(model: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel]:
-    """The section at `location`."""
+def _section(model: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel] | None:
+    """The section at `location`, or None where something else is there."""
+    inner: type[BaseModel] | None = model
     for step in location:
         if isinstance(step, int):
             continue
-        field = next(f for n, f in model.model_fields.items() if step in (n, f.alias))
-        model = _inner(field.annotation)
-    return model
+        if inner is None:
+            return None
+        field = next(f for n, f in inner.model_fields.items() if step in (n, f.alias))
+        inner = _inner(field.annotation)
+    return inner
 
 
 def _field(model: type[BaseModel], location: Sequence[int | str]) -> Any:
-    """The field at `location`, or None where there is no such field."""
+    """The field at `location`, or None where there is no such field: an entry of a map of texts is none."""
     section = _section(model, location[:-1])
+    if section is None:
+        return None
     return next((f for n, f in section.model_fields.items() if location[-1] == (f.alias or n)), None)
 
 
@@ -174,15 +180,15 @@ def _about(model: type[BaseModel], location: Sequence[int | str]) -> str:
     return str(told).strip().rstrip(".")
 
 
-def _inner(annotation: Any) -> type[BaseModel]:
-    """The section in `X`, `X | None` or `list[X]`."""
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    """The section in `X`, `X | None` or `list[X]`, None where `X` is none."""
     if get_origin(annotation) in (Union, UnionType, list):
         for part in get_args(annotation):
             if isinstance(part, type) and issubclass(part, BaseModel):
                 return part
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    raise AssertionError(f"no section: {annotation}")
+    return None
 
 
 def _names(model: type[BaseModel]) -> list[str]:

@@ -170,7 +170,8 @@ def _nulls(told: Mapping[str, Any], *, path: str) -> Iterator[Violation]:
             reason = "a null takes away what Plait puts there"
             yield Violation(f"{path}.spec.{key}", None, reason, "leave the field out")
     for section in _CONTAINERS:
-        for number, container in enumerate(spec.get(section) or ()):
+        listed = spec.get(section)
+        for number, container in enumerate(listed if isinstance(listed, list) else ()):
             for key in container if isinstance(container, dict) else ():
                 if container[key] is None:
                     where = f"{path}.spec.{section}[{number}].{key}"

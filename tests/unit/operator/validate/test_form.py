@@ -45,6 +45,12 @@ def test_what_is_sound_is_read() -> None:
             "one of cuda or cpu",
         ),
         ({"engine": {"image": "i", "args": []}}, "spec.engine.args", "must be a mapping", "mapping"),
+        (
+            {"router": {"service": {"annotations": {"example.com/internal": True}}}},
+            "spec.router.service.annotations.example.com/internal",
+            "must be a text",
+            "quotes",
+        ),
         ({"engine": {"image": "i", "env": {}}}, "spec.engine.env", "must be a list", "list"),
         ({"engine": {"image": "i", "env": ["A=1"]}}, "spec.engine.env[0]", "must be a mapping", "mapping"),
         ({"prefill": {"replicas": "2"}}, "spec.prefill.replicas", "must be a whole number", "without quotes"),
