@@ -83,7 +83,7 @@ class RouterWatch:
         now = time.monotonic()
         hurried, self._hurry = self._hurry, set()
         for key in hurried:
-            if waits(self._store.pods(key)):
+            if waits(self._store.pods(key), self._store.routers(key)):
                 # Silent routers may be new ones by now; events of their pods must not make a storm.
                 soon = now + SOON_S if self._silent.get(key) else now
                 self._next[key] = min(self._next.get(key, soon), soon)
@@ -128,7 +128,7 @@ class RouterWatch:
             failures = self._silent[key] = min(self._silent.get(key, 0) + 1, 8)
             return float(min(_SILENT_S, SOON_S * 2.0 ** (failures - 1)))
         self._silent.pop(key, None)
-        return SOON_S if waits(pods) else CALM_S
+        return SOON_S if waits(pods, facts) else CALM_S
 
     async def _ask(self, pod: PodFact) -> RouterFact:
         assert self._session is not None
@@ -161,9 +161,24 @@ class RouterWatch:
         return fact
 
 
-def waits(pods: tuple[PodFact, ...]) -> bool:
-    """Whether some pod's gate is due: it runs, and the routers have not let it in; or it is to go."""
+def waits(pods: tuple[PodFact, ...], facts: tuple[RouterFact, ...]) -> bool:
+    """Whether routers must be asked soon: some pod runs and they have not let it in yet, or it is to go.
+
+    `facts`: their last answers. Once all that answer have a pod, asking again opens its gate no sooner: in a
+    burst of a thousand deployments, whose writes take minutes, that would be most of what there is to do.
+    """
+    answers = [fact for fact in facts if fact.ready and not fact.error]
     return any(
-        p.role in _ENGINES and ((p.containers_ready and not p.admitted) or (p.deleting and p.admitted))
-        for p in pods
+        (pod.deleting and pod.admitted)
+        or (pod.containers_ready and not pod.admitted and not (answers and _in_all(pod, answers)))
+        for pod in pods
+        if pod.role in _ENGINES
+    )
+
+
+def _in_all(pod: PodFact, answers: list[RouterFact]) -> bool:
+    mine = f"{pod.uid}/"
+    return all(
+        any(engine.taken_in and engine.identity.startswith(mine) for engine in fact.engines)
+        for fact in answers
     )

@@ -36,18 +36,17 @@ SPEC: Final[Json] = {
     "transfer": {"backend": "mooncake_tcp"},
     "rollout": {"maxUnavailable": 0, "maxSurge": 1, "drainSeconds": 1},
 }
-# Of ten edits six change a Service, two the number of routers, two roll the decode role.
+# Of ten edits seven change a Service, two the number of routers, and one rolls the decode role.
 _EDITS: Final = (
     "service",
-    "roll",
-    "service",
     "scale",
     "service",
     "service",
     "roll",
     "service",
-    "scale",
     "service",
+    "scale",
+    *["service"] * 2,
 )
 
 
@@ -130,7 +129,7 @@ class Fleet:
             all_are,
             f"{self.count} deployments available",
             seconds=seconds,
-            every=max(0.5, min(5.0, self.count / 200)),
+            every=max(1.0, min(10.0, self.count / 50)),
             why_not=lambda: f"{last[0]} are; of the others one: {self._laggard()}",
         )
 
