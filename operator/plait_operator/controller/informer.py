@@ -52,6 +52,8 @@ class Informer:
         self.synced = asyncio.Event()
         self.sign_at = time.monotonic()
         """When the server, or a failed attempt at it, was last heard of: what liveness looks at."""
+        self.barred = False
+        """The last attempt was refused: no right to look, which a namespace that is gone takes along."""
         self._watcher = watcher
         self._store = store
         self._changed = changed
@@ -95,7 +97,9 @@ class Informer:
             log.info("%s", error)
             return self._trouble("trouble", anew=False)
         except ApplyError as error:
-            log.warning("%s: %s", self._path, error)
+            told, self.barred = self.barred, isinstance(error, ApiError) and error.status == 403
+            # Refused once, refused every quarter of a minute.
+            log.log(logging.INFO if told and self.barred else logging.WARNING, "%s: %s", self._path, error)
             return max(
                 self._trouble("trouble", anew=True),
                 min(error.retry_after, 15.0) if isinstance(error, ApiError) else 0.0,
@@ -138,6 +142,7 @@ class Informer:
         self._meters.lists.labels(self.kind.kind, self._why).inc()
         self._store.reached(self.kind, self.namespace, version)
         self._version = version
+        self.barred = False
         # Spread, so that the lists of all kinds do not come together.
         self._resync_at = time.monotonic() + self._resync_s * random.uniform(0.8, 1.2)
         self.synced.set()

@@ -99,6 +99,7 @@ class Operator:
             meters=self._meters,
             release=options.release,
             apis=lambda: self._served,
+            known=self._is_known,
             planner=planner,
         )
         self._workers = Workers(
@@ -115,6 +116,7 @@ class Operator:
         self._served: frozenset[str] = frozenset()
         self._informers: dict[tuple[Kind, str], Informer] = {}
         self._tasks: dict[tuple[Kind, str], asyncio.Task[None]] = {}
+        self._known: set[str] = set()
         self._routers: RouterWatch | None = None
         self._beat_at = time.monotonic()
         self._working = False
@@ -249,8 +251,8 @@ class Operator:
 
     async def _work(self) -> None:
         """Begin once everything is known and this process leads; end when it leads no more."""
-        for informer in list(self._informers.values()):
-            await informer.synced.wait()
+        while self._waiting():
+            await asyncio.sleep(0.1)
         while not (self._transport.ready.is_set() and self._election.won.is_set()):
             if self._election.lost.is_set() or self._transport.failure:
                 break
@@ -322,6 +324,31 @@ class Operator:
             ready={"start": self._not_started},
         )
 
+    def _unknown(self, namespace: str) -> list[Informer]:
+        """Those that have not seen yet what there is in a namespace."""
+        told = list(self._informers.values())
+        return [i for i in told if i.namespace in ("", namespace) and not i.synced.is_set()]
+
+    def _is_known(self, namespace: str) -> bool:
+        """Whether its first lists have come; once they have, it stays so."""
+        watched = namespace if self._options.namespaces else ""
+        if watched not in self._known and not self._unknown(watched):
+            self._known.add(watched)
+        return watched in self._known
+
+    def _waiting(self) -> list[Informer]:
+        """Those whose first list must come before any work.
+
+        A namespace that may not be looked at keeps nobody from the others: it may be gone, with the rights in
+        it. Its deployments, should it have any, wait until it is known.
+        """
+        return [
+            informer
+            for namespace in self._options.namespaces or ("",)
+            if not (namespace and any(i.barred for i in self._unknown(namespace)))
+            for informer in self._unknown(namespace)
+        ]
+
     def _silent_watch(self) -> str:
         now = time.monotonic()
         silent = [
@@ -347,9 +374,8 @@ class Operator:
         return ""
 
     def _not_started(self) -> str:
-        waiting = [i.kind.plural for i in list(self._informers.values()) if not i.synced.is_set()]
         if not self._informers:
             return "the API server has not been asked yet"
-        if waiting:
-            return f"not all is known yet: {', '.join(sorted(set(waiting)))}"
+        if waiting := self._waiting():
+            return f"not all is known yet: {', '.join(sorted({i.kind.plural for i in waiting}))}"
         return "" if self._transport.ready.is_set() else "kopf has not started yet"

@@ -30,10 +30,14 @@ Planner: TypeAlias = Callable[[SharedKVDeployment, Observed, Release], Plan]
 """make_plan(deployment, observed, release)."""
 
 _MOVED_S: Final = 1.0
+_UNKNOWN_S: Final = 5.0
 
 
 class Reconciler:
-    """Many workers share one; the queue keeps two of them off the same deployment."""
+    """Many workers share one; the queue keeps two of them off the same deployment.
+
+    `known`: whether all that there is in a namespace is known; before that nothing there is touched.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class Reconciler:
         meters: Meters,
         release: Release,
         apis: Callable[[], frozenset[str]],
+        known: Callable[[str], bool],
         planner: Planner,
     ) -> None:
         self._store = store
@@ -54,6 +59,7 @@ class Reconciler:
         self._meters = meters
         self._release = release
         self._apis = apis
+        self._known = known
         self._planner = planner
         self._refusals: dict[Key, dict[Ref, str]] = {}
         self._lock = threading.Lock()
@@ -83,6 +89,9 @@ class Reconciler:
             self._remember(key, {})
             self._queue.forget(key)
             return "gone"
+        if not self._known(key.namespace):
+            self._queue.add(key, after_s=_UNKNOWN_S)
+            return "early"
         plan, result = self._plan(key, snapshot)
         outcome = self._applier.carry_out(plan, body=snapshot.body, known=snapshot.children)
         if outcome.writes:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
@@ -29,6 +29,19 @@ log = logging.getLogger("plait.operator.transport")
 _BEAT_S: Final = 2.0
 # kopf asks for the credentials again after this; a projected token lives an hour and is renewed before.
 _CREDENTIALS_S: Final = 600.0
+
+
+class _Pauses:
+    """Seconds between kopf's attempts. There is no last one.
+
+    After it the watch would end, and with it kopf and this process, although it may be one namespace of many
+    that is gone, with the right to look at it.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (0.5, 1.0, 2.0, 4.0, 8.0)
+        while True:
+            yield 15.0
 
 
 class Transport:
@@ -149,8 +162,7 @@ def settings() -> kopf.OperatorSettings:
     told.watching.chunk_size = 200
     told.networking.request_timeout = 30.0
     told.networking.connect_timeout = 10.0
-    # It may wait for longer than the last of these, and then begins anew: a watch must not end the operator.
-    told.networking.error_backoffs = [0.5, 1, 2, 4, 8, 15, 15, 15, 15, 15, 15, 15]
+    told.networking.error_backoffs = _Pauses()
     # Nothing is persisted; should kopf ever try, it must not take our finalizer for its own.
     told.persistence.finalizer = f"{GROUP}/unused-by-kopf"
     told.process.ultimate_exiting_timeout = None

@@ -21,7 +21,8 @@ RECONCILES = Metric(
     "plait_operator_reconciles",
     Kind.COUNTER,
     "Looks at one deployment by result (done, refused: the API server refused something, unreachable, "
-    "unreadable: the spec has no known form, gone, fault: a bug of the operator).",
+    "unreadable: the spec has no known form, gone, early: its namespace is not known yet, fault: a bug of "
+    "the operator).",
     ("result",),
 )
 RECONCILE_SECONDS = Metric(
