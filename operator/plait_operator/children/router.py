@@ -90,7 +90,12 @@ def _container(ctx: Context, secrets: list[tuple[str, str, str]]) -> Manifest:
         "imagePullPolicy": ctx.release.image_pull_policy,
         "command": ["python3", "-m", "plait.cli", "router"],
         "args": _arguments(ctx),
-        "env": [{"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
+        "env": [
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            # Whoever may change a router's workers may send its prompts anywhere. So that takes a key, which
+            # those have who may read the pod, and no two routers share one.
+            {"name": "ADMIN_API_KEY", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        ],
         "ports": [
             {"name": "http", "containerPort": ports.ROUTER, "protocol": "TCP"},
             {"name": "admin", "containerPort": ports.ADMIN, "protocol": "TCP"},

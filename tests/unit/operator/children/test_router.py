@@ -38,6 +38,24 @@ def test_the_real_command_line_takes_the_arguments(settings: dict[str, Any]):
     assert told["drain_timeout"] == 120
 
 
+@pytest.mark.parametrize("settings", [{}, SAFE])
+def test_nobody_changes_its_workers_without_a_key(monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]):
+    told = container(router=settings)
+    [key] = [v["valueFrom"] for v in told["env"] if v["name"] == "ADMIN_API_KEY"]
+    assert key == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    # The variable is the one that the router reads.
+    monkeypatch.setenv("ADMIN_API_KEY", "a-uid")
+    command = get_command(app).commands["router"]  # type: ignore[attr-defined]
+    assert command.make_context("router", list(told["args"])).params["admin_api_key"] == "a-uid"
+
+
+def test_a_key_of_ones_own_takes_its_place():
+    own = {"name": "ADMIN_API_KEY", "valueFrom": {"secretKeyRef": {"name": "admin", "key": "key"}}}
+    template = {"spec": {"containers": [{"name": "router", "env": [own]}]}}
+    env = container(router={"podTemplate": template})["env"]
+    assert [v for v in env if v["name"] == "ADMIN_API_KEY"] == [own]
+
+
 def test_keys_and_certificate_are_mounted_where_the_arguments_say():
     args = container(router=SAFE)["args"]
     assert "--api-keys=/etc/plait/keys" in args
