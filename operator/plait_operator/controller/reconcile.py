@@ -31,6 +31,8 @@ Planner: TypeAlias = Callable[[SharedKVDeployment, Observed, Release], Plan]
 
 _MOVED_S: Final = 1.0
 _UNKNOWN_S: Final = 5.0
+PATIENCE_S: Final = 300.0
+"""For an operator of the definition's own release to come, where only fields are unknown."""
 
 
 class Reconciler:
@@ -51,6 +53,7 @@ class Reconciler:
         apis: Callable[[], frozenset[str]],
         known: Callable[[str], bool],
         planner: Planner,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._queue = queue
@@ -61,6 +64,8 @@ class Reconciler:
         self._apis = apis
         self._known = known
         self._planner = planner
+        self._clock = clock
+        self._newer: dict[Key, float] = {}
         self._refusals: dict[Key, dict[Ref, str]] = {}
         self._lock = threading.Lock()
 
@@ -87,6 +92,7 @@ class Reconciler:
         snapshot = self._store.view(key)
         if snapshot is None:
             self._remember(key, {})
+            self._newer.pop(key, None)
             self._queue.forget(key)
             return "gone"
         if not self._known(key.namespace):
@@ -103,10 +109,13 @@ class Reconciler:
         now = self._client.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             deployment = SharedKVDeployment.of(snapshot.body)
-        except ValidationError:
+        except ValidationError as error:
+            if left := self._patience_s(key, error):
+                return Plan((), again_s=left), "unreadable"
             # Now the one that tells people about it, and takes longer.
             _, violations = read(snapshot.body)
             return unreadable.plan(snapshot.body, [str(v) for v in violations], now=now), "unreadable"
+        self._newer.pop(key, None)
         with self._lock:
             refusals = dict(self._refusals.get(key, {}))
         observed = Observed(
@@ -122,6 +131,20 @@ class Reconciler:
         for action in plan.actions:
             log.debug("%s/%s: %s %s", *key, type(action).__name__, getattr(action, "why", ""))
         return plan, "done"
+
+    def _patience_s(self, key: Key, error: ValidationError) -> float:
+        """Seconds to say nothing yet of a spec that cannot be read.
+
+        An upgrade brings the definitions first. With them every object may have fields, with their defaults,
+        that this operator does not know and the one to come does: nothing is wrong, and least of all may a
+        deployment that goes in that moment lose its drain.
+        """
+        if any(detail["type"] != "extra_forbidden" for detail in error.errors(include_url=False)):
+            return 0.0
+        left = self._newer.setdefault(key, self._clock()) + PATIENCE_S - self._clock()
+        if left > PATIENCE_S - 1.0:
+            log.warning("%s/%s: the spec has fields that this operator does not know", *key)
+        return max(0.0, left)
 
     def _after(self, key: Key, plan: Plan, outcome: Outcome, result: str) -> str:
         """Decide when to look again.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.controller.test_applier import child
-from tests.cluster.harness.api import Api
+from tests.cluster.harness.api import PLAIT, Api
 
 from plait_operator.actions import Apply, Delete, Plan
 from plait_operator.api.resource import SharedKVDeployment
@@ -15,8 +15,8 @@ from plait_operator.apply.applier import Applier
 from plait_operator.apply.client import Client
 from plait_operator.apply.meters import Meters
 from plait_operator.children.context import Release
-from plait_operator.controller.queue import WorkQueue
-from plait_operator.controller.reconcile import Reconciler
+from plait_operator.controller.queue import Turn, WorkQueue
+from plait_operator.controller.reconcile import PATIENCE_S, Planner, Reconciler
 from plait_operator.controller.store import Key, Store
 from plait_operator.observed import Observed, Ref
 
@@ -30,13 +30,36 @@ def queue() -> WorkQueue[Key]:
 
 
 @pytest.fixture
-def look(
+def now() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def reconcile(
     store: Store,
     queue: WorkQueue[Key],
     client: Client,
     applier: Applier,
     meters: Meters,
-    deployment: Json,
+    now: list[float],
+) -> Callable[[Planner], Reconciler]:
+    return lambda planner: Reconciler(
+        store=store,
+        queue=queue,
+        client=client,
+        applier=applier,
+        meters=meters,
+        release=Release(),
+        apis=frozenset,
+        known=lambda _: True,
+        planner=planner,
+        clock=lambda: now[0],
+    )
+
+
+@pytest.fixture
+def look(
+    queue: WorkQueue[Key], reconcile: Callable[[Planner], Reconciler], deployment: Json
 ) -> Callable[..., list[Observed]]:
     """Takes turns for as long as there are any due, `most` of them; what the plans were made of.
 
@@ -49,17 +72,7 @@ def look(
         seen.append(observed)
         return Plan(tuple(a for a in wanted if isinstance(a, Delete) == (CHILD in observed.children)))
 
-    reconciler = Reconciler(
-        store=store,
-        queue=queue,
-        client=client,
-        applier=applier,
-        meters=meters,
-        release=Release(),
-        apis=frozenset,
-        known=lambda _: True,
-        planner=plan,
-    )
+    reconciler = reconcile(plan)
 
     def look(*actions: Apply | Delete, most: int = 5) -> list[Observed]:
         seen.clear()
@@ -98,3 +111,39 @@ def test_what_is_deleted_is_looked_at_once_more(
     seen = look(Delete(CHILD, uid))
     assert len(seen) == 2
     assert CHILD not in seen[-1].children
+
+
+def test_a_definition_that_is_newer_than_the_operator_is_waited_for(
+    api: Api,
+    store: Store,
+    reconcile: Callable[[Planner], Reconciler],
+    now: list[float],
+    deployment: Json,
+) -> None:
+    namespace = deployment["metadata"]["namespace"]
+    version = str(int(deployment["metadata"]["resourceVersion"]) + 1)
+    # As the API server gives it out with the defaults of the next release's definition.
+    store.put_deployment(
+        {
+            **deployment,
+            "metadata": {**deployment["metadata"], "resourceVersion": version},
+            "spec": {**deployment["spec"], "router": {"fromTheNextRelease": True}},
+        }
+    )
+
+    def never(*_: object) -> Plan:
+        raise AssertionError("planned without being understood")
+
+    def status() -> Any:
+        return (api.get(PLAIT, "SharedKVDeployment", "demo", namespace) or {}).get("status")
+
+    reconciler = reconcile(never)
+    turn = Turn(Key(namespace, "demo"), 0.0)
+    for now[0] in (0.0, PATIENCE_S - 1):
+        reconciler.turn(turn)
+        assert not status()
+    now[0] = PATIENCE_S + 1
+    reconciler.turn(turn)
+    told = {c["type"]: c for c in status()["conditions"]}
+    assert told["Admitted"]["status"] == "False"
+    assert "spec.router.fromTheNextRelease" in told["Admitted"]["message"]
