@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from plait_operator.observed import EngineFact, RouterFact
+
+_LONGEST: Final = 600
+"""Characters of an engine's trouble: it becomes the message of a pod's condition."""
+_MOST: Final = 1 << 53
+"""Of anything that is counted: more than that no JSON reader tells exactly."""
 
 
 def router_fact(pod: str, *, ready: bool, told: Any) -> RouterFact:
@@ -34,16 +39,27 @@ def relevant(facts: tuple[RouterFact, ...]) -> tuple[RouterFact, ...]:
 def _engine(group: Mapping[str, Any]) -> EngineFact:
     wire = str(group.get("wire_hash") or "")
     capacity: Mapping[str, Any] = group.get("capacity") or {}
+    trouble = " ".join(str(group.get("trouble") or "").split())
     known = bool(wire) and group.get("role") == group.get("side")
     return EngineFact(
         identity=str(group["identity"]),
         # Not `ready`: that waits for a partner, and of the first two pods one has to be first.
         taken_in=known and bool(group.get("reachable")) and not group.get("draining"),
         pairs=bool(group.get("ready")) and not group.get("draining"),
-        trouble=str(group.get("trouble") or ""),
+        trouble=trouble[:_LONGEST],
         wire_hash=wire,
         group_hash=str(group.get("group_hash") or ""),
-        tokens=int(capacity.get("tokens") or 0),
-        tokens_replicated=int(capacity.get("tokens_replicated") or 0),
-        in_flight=int(group.get("in_flight") or 0),
+        tokens=_count(capacity.get("tokens")),
+        tokens_replicated=_count(capacity.get("tokens_replicated")),
+        in_flight=_count(group.get("in_flight")),
     )
+
+
+def _count(told: Any) -> int:
+    """A count, 0 where none is told. Raises ValueError, TypeError.
+
+    What is out of all range counts as not told: in a status it could not be written, and an engine that
+    counts wrong is no reason not to believe what the router says of the others.
+    """
+    number = int(told or 0)
+    return number if 0 <= number <= _MOST else 0

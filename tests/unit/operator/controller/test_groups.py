@@ -52,6 +52,17 @@ def test_what_is_taken_in_and_what_pairs(change: dict[str, Any], taken_in: bool,
     assert (found.taken_in, found.pairs) == (taken_in, pairs)
 
 
+@pytest.mark.parametrize("tokens", [-1, 1e300, 10**30])
+def test_figures_out_of_all_range_are_not_believed(tokens: float) -> None:
+    assert engine(capacity={"tokens": tokens, "tokens_replicated": 7}).tokens == 0
+
+
+def test_an_engines_trouble_is_one_line_of_bounded_length() -> None:
+    found = engine(trouble="Traceback:\n  x\n" + "y" * 100_000)
+    assert found.trouble.startswith("Traceback: x y")
+    assert len(found.trouble) == 600
+
+
 def test_engines_that_no_pod_is_behind_are_left_out() -> None:
     assert router_fact("r", ready=True, told={"groups": [group(identity="")]}).engines == ()
 
