@@ -24,6 +24,8 @@ SOURCE: Final = "plait.dev/model-source"
 """Annotation of Job and ConfigMap: `source_digest` of what was read."""
 CONFIG: Final = "config.json"
 """Key of the ConfigMap."""
+CONTENT: Final = "plait.dev/model-config"
+"""Annotation of the ConfigMap: `content_digest` of what stands under CONFIG."""
 
 # The engine's image may have to be pulled first, and it is large.
 _DEADLINE_S = 3600
@@ -40,17 +42,23 @@ def source_digest(spec: SharedKVDeploymentSpec) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
+def content_digest(text: str) -> str:
+    """16 hex digits of the ConfigMap's text: edited by hand, it says no more what was read."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def inspected_map(deployment: SharedKVDeployment, config: Mapping[str, Any]) -> Manifest:
     """ConfigMap `<name>-model` with the fields of config.json that a ModelShape needs, as JSON."""
+    text = json.dumps(dict(config), sort_keys=True, separators=(",", ":"))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": meta(
             deployment,
             names.short(deployment.meta.name, "model"),
-            annotations={SOURCE: source_digest(deployment.spec)},
+            annotations={SOURCE: source_digest(deployment.spec), CONTENT: content_digest(text)},
         ),
-        "data": {CONFIG: json.dumps(dict(config), sort_keys=True, separators=(",", ":"))},
+        "data": {CONFIG: text},
     }
 
 

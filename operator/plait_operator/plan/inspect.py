@@ -18,8 +18,10 @@ from plait_operator.api.status import ConditionType
 from plait_operator.children.context import Release
 from plait_operator.children.inspect import (
     CONFIG,
+    CONTENT,
     INSPECT,
     SOURCE,
+    content_digest,
     inspect_job,
     inspected_map,
     source_digest,
@@ -71,13 +73,17 @@ def inspect(deployment: SharedKVDeployment, observed: Observed, release: Release
 
 
 def _config(live: Mapping[str, Any] | None, digest: str) -> Mapping[str, Any] | None:
-    """What the ConfigMap keeps, if it is of this source and still readable."""
-    if live is None or (live["metadata"].get("annotations") or {}).get(SOURCE) != digest:
+    """What the ConfigMap keeps, if it is of this source and still what was read."""
+    annotations = {} if live is None else live["metadata"].get("annotations") or {}
+    if live is None or annotations.get(SOURCE) != digest:
         return None
+    text = (live.get("data") or {}).get(CONFIG, "")
+    if annotations.get(CONTENT) != content_digest(text):
+        return None  # Somebody's hand: it is read anew, or a shape that no model has would replace all pods.
     try:
-        told = json.loads((live.get("data") or {}).get(CONFIG, ""))
+        told = json.loads(text)
     except ValueError:
-        return None  # Somebody's hand: it is read anew.
+        return None
     return told if isinstance(told, dict) else None
 
 

@@ -11,7 +11,14 @@ from tests.unit.operator.children.given import deployment
 
 from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.children.context import Release
-from plait_operator.children.inspect import SOURCE, inspect_job, inspected_map, source_digest
+from plait_operator.children.inspect import (
+    CONTENT,
+    SOURCE,
+    content_digest,
+    inspect_job,
+    inspected_map,
+    source_digest,
+)
 
 PVC = {"pvc": {"claimName": "models", "path": "glm-5"}}
 HOST = {"hostPath": {"path": "/models/glm-5"}}
@@ -125,7 +132,9 @@ def test_when_a_model_has_to_be_read_again(one: SharedKVDeployment, other: Share
 def test_the_map_keeps_what_was_read_and_of_what():
     told = inspected_map(given(PVC), {"hidden_size": 4, "architectures": ["A"]})
     assert told["metadata"]["name"] == "glm-model"
-    assert told["metadata"]["annotations"] == {SOURCE: source_digest(given(PVC).spec)}
+    text = told["data"]["config.json"]
+    expected = {SOURCE: source_digest(given(PVC).spec), CONTENT: content_digest(text)}
+    assert told["metadata"]["annotations"] == expected
     assert json.loads(told["data"]["config.json"]) == {"hidden_size": 4, "architectures": ["A"]}
 
 

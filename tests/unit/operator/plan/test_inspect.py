@@ -224,6 +224,26 @@ def test_while_it_waits_nothing_is_written() -> None:
         assert world.plan().actions == ()
 
 
+def test_a_shape_edited_by_hand_is_read_anew_and_replaces_nothing() -> None:
+    world = unknown()
+    world.step()
+    pod(world, terminated=good())
+    world.settle()
+    world.pods = [one for one in world.pods if one.role != INSPECT]
+    before = [world.replicas(role) for role in ("prefill", "decode")]
+    kept = world.child("ConfigMap", "glm-model")["data"]
+    sound = kept["config.json"]
+    kept["config.json"] = sound.replace('"num_hidden_layers":61', '"num_hidden_layers":62')
+    assert kept["config.json"] != sound
+    world.step()
+    pod(world, terminated=good())
+    for _ in range(3):
+        world.run()
+        world.step()
+        assert [world.replicas(role) for role in ("prefill", "decode")] == before
+    assert world.child("ConfigMap", "glm-model")["data"] == {"config.json": sound}
+
+
 def test_a_status_that_somebody_broke_does_not_stop_it() -> None:
     world = unknown()
     world.step()
