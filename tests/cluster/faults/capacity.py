@@ -41,7 +41,8 @@ class Capacity:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(5)
+        if self._thread.ident is not None:
+            self._thread.join(5)
 
     def arm(self) -> None:
         """From now on it counts."""

@@ -33,7 +33,7 @@ def operator(operators: Operators, room: FakeNodes) -> Process:
 
 
 @pytest.fixture
-def stack(plane: Cluster, namespace: str, room: FakeNodes) -> Iterator[Callable[..., Stack]]:
+def stack(plane: Cluster, crds: list[str], namespace: str, room: FakeNodes) -> Iterator[Callable[..., Stack]]:
     """Makes deployments in this test's namespace, and waits for them."""
     made: list[Stack] = []
 
