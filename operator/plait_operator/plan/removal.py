@@ -18,6 +18,8 @@ from plait_operator.plan.roles import ROLES
 
 MARGIN_S: Final = 60.0
 """Beyond spec.rollout.drainSeconds, for each step: what a pod's end takes beside its requests."""
+_ORPHAN: Final = "orphan"
+"""Finalizer of an object that was deleted with --cascade=orphan."""
 
 
 class Removal(NamedTuple):
@@ -30,6 +32,9 @@ class Removal(NamedTuple):
 
 def removal(deployment: SharedKVDeployment, observed: Observed) -> Removal:
     """The next step. `deployment` is being deleted and carries the finalizer."""
+    if _ORPHAN in deployment.meta.finalizers:
+        # All that serves is to stay, and a deployment of the same name takes it over.
+        return Removal((SetFinalizer(present=False),), over=True)
     step_s = deployment.spec.rollout.drain_seconds + MARGIN_S
     since = seconds_between(deployment.meta.deleted_at, observed.now)
     routers = _routers(deployment, observed)

@@ -42,6 +42,12 @@ def test_engines_when_the_routers_have_ended_and_then_the_finalizer() -> None:
     assert world.plan() == ((), None)
 
 
+def test_what_is_to_be_left_behind_is_left_behind() -> None:
+    world = removing()
+    world.body["metadata"]["finalizers"] = ["orphan", names.FINALIZER]
+    assert world.plan() == ((SetFinalizer(present=False),), None)
+
+
 def test_nothing_is_made_or_mended_any_more() -> None:
     world = removing()
     for ref in [ref for ref in world.children if ref.kind == "Service"]:
