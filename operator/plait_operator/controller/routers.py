@@ -172,7 +172,8 @@ def waits(pods: tuple[PodFact, ...], facts: tuple[RouterFact, ...]) -> bool:
         (pod.deleting and pod.admitted)
         or (pod.containers_ready and not pod.admitted and not (answers and _in_all(pod, answers)))
         for pod in pods
-        if pod.role in _ENGINES
+        # A group's pods beside its leader have no gate.
+        if pod.role in _ENGINES and not pod.worker
     )
 
 

@@ -25,6 +25,7 @@ def pod(role: str = "decode", **fields: Any) -> PodFact:
         ((pod("prefill", containers_ready=True, admitted=True), pod(containers_ready=True)), True),
         ((pod(containers_ready=True, admitted=True, deleting=True),), True),
         ((pod("router", containers_ready=True),), False),
+        ((pod("prefill", containers_ready=True, worker=1),), False),
     ],
 )
 def test_a_gate_that_is_due_is_asked_for_soon(pods: tuple[PodFact, ...], soon: bool) -> None:
