@@ -214,6 +214,10 @@ class ModelShape:
         return hashlib.sha256(_canonical(decisive).encode()).hexdigest()
 
 
+_MOST = 1 << 40
+"""Of what is counted: products of several must fit a float."""
+
+
 class _Reader:
     """Typed reads of a config's fields; what is wrong is collected in `bad`."""
 
@@ -231,6 +235,9 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             reason = "is missing" if value is None else f"must be a whole number of at least {least}"
             self._refuse(name, reason, f"write the model's {name}")
+            return least
+        if value > _MOST:
+            self._refuse(name, "is more than any model has of anything", f"write the model's {name}")
             return least
         return value
 

@@ -89,6 +89,14 @@ def test_every_bad_field_is_named_with_the_file() -> None:
     ]
 
 
+@pytest.mark.parametrize("field", ["hidden_size", "vocab_size", "num_hidden_layers"])
+def test_a_count_out_of_all_range_is_refused(field: str) -> None:
+    # Bytes and tokens are reckoned from it, with fractions: that must not overflow.
+    with pytest.raises(ContractError) as caught:
+        ModelShape.from_config({**GLM, field: 10**400})
+    assert [violation.field for violation in caught.value.violations] == [f"config.json:{field}"]
+
+
 @pytest.mark.parametrize("architectures", [None, [], "GlmMoeDsaForCausalLM", [1]])
 def test_architectures_must_be_a_list_of_names(architectures: object) -> None:
     with pytest.raises(ContractError, match="architectures"):
