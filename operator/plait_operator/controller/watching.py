@@ -16,7 +16,8 @@ from plait_operator.apply.errors import ApiError, ApplyError, UnreachableError, 
 from plait_operator.apply.kinds import Kind
 from plait_operator.observed import Manifest
 
-_PAGE: Final = 200
+_PAGE: Final = 50
+"""Of a list. As Python objects a page takes several times its JSON, and memory once taken stays taken."""
 # etcd takes no object of more than 1.5 MiB; escaped in JSON it may be longer.
 _LINE: Final = 8 << 20
 

@@ -25,7 +25,7 @@ from tests.cluster.scale.measure import Measure
 from tests.cluster.scale.outside import Outside
 from tests.cluster.scale.routers import answering
 
-SMALL = 50
+SMALL = 20
 WAVE = 50
 RATE = 5.0
 """Edits a second."""
@@ -100,32 +100,36 @@ def check(churn: dict[str, Any], *, minutes: float) -> None:
 def test_a_small_fleet_follows_edits_with_and_without_routers_that_answer(
     start: Start, operator: Process, routers: int
 ) -> None:
+    """No limit in seconds: what else runs on a small machine would decide. Large fleets have them."""
     measure = start(SMALL)
-    fill = measure.burst()
-    assert fill["objects"]["Pod"] >= SMALL * PODS_OF_EACH
+    filled = measure.burst()
+    assert filled["objects"]["Pod"] >= SMALL * PODS_OF_EACH
     assert measure.quiet(3.0)["writes"] == 0
-    check(measure.churn(minutes=0.25, rate=RATE), minutes=0.25)
+    answering = measure.churn(minutes=0.25, rate=RATE)
     # Connections are taken and nothing comes: each question lasts for its whole second.
     os.kill(routers, signal.SIGSTOP)
     try:
-        churn = measure.churn(minutes=0.25, rate=RATE)
+        silent = measure.churn(minutes=0.25, rate=RATE)
     finally:
         os.kill(routers, signal.SIGCONT)
-    assert churn["inside_s"]["p95"] <= P95_S
-    assert churn["unanswered_after_10_s"] == 0
     assert Figures.of(operator).polls["unreachable"] > 0
+    assert silent["inside_s"]["p95"] <= max(P95_S, 2 * answering["inside_s"]["p95"])
+    for churn in (answering, silent):
+        assert churn["outside_s"]["all"]["count"] >= 0.8 * churn["edits"]
+        assert churn["unanswered_after_10_s"] == 0
+        assert churn["faults"] == 0
 
 
 @pytest.mark.full
 @pytest.mark.timeout(7200)
 def test_a_burst_and_then_five_edits_a_second(start: Start) -> None:
     measure = start(wanted())
-    fill = measure.burst()
+    filled = measure.burst()
     quiet = measure.quiet(20.0)
     churn = measure.churn(minutes=3, rate=RATE)
     report.write(
         "burst_and_edits",
-        {"command": command("test-cluster-full"), "burst": fill, "quiet": quiet, "edits": churn},
+        {"command": command("test-cluster-full"), "burst": filled, "quiet": quiet, "edits": churn},
     )
     assert quiet["writes"] == 0, "nothing changes, nothing is written"
     check(churn, minutes=3)
