@@ -41,10 +41,13 @@ def _engine(group: Mapping[str, Any]) -> EngineFact:
     capacity: Mapping[str, Any] = group.get("capacity") or {}
     trouble = " ".join(str(group.get("trouble") or "").split())
     known = bool(wire) and group.get("role") == group.get("side")
+    # One late answer makes an engine suspect, and it stays in rotation until some in a row are late. A gate
+    # that closed sooner would take out of service what the routers go on using.
+    reached = bool(group.get("reachable")) or (bool(group.get("suspect")) and bool(group.get("ready")))
     return EngineFact(
         identity=str(group["identity"]),
         # Not `ready`: that waits for a partner, and of the first two pods one has to be first.
-        taken_in=known and bool(group.get("reachable")) and not group.get("draining"),
+        taken_in=known and reached and not group.get("draining"),
         pairs=bool(group.get("ready")) and not group.get("draining"),
         trouble=trouble[:_LONGEST],
         wire_hash=wire,

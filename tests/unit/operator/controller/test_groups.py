@@ -40,6 +40,10 @@ def test_an_engine_in_rotation() -> None:
         # The first of two waits for no partner to be let in.
         ({"ready": False, "trouble": "no decode with its contract"}, True, False),
         ({"reachable": False, "ready": False}, False, False),
+        # A late answer or two: still in rotation. Some in a row: out of it.
+        ({"reachable": False, "suspect": True}, True, True),
+        ({"reachable": False, "suspect": True, "ready": False, "trouble": "no answer"}, False, False),
+        ({"reachable": False, "suspect": True, "draining": True}, False, False),
         ({"draining": True}, False, False),
         ({"wire_hash": None, "role": None, "ready": False}, False, False),
         ({"wire_hash": "", "ready": False}, False, False),
