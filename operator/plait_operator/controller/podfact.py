@@ -21,7 +21,22 @@ _LONGEST: Final = 400
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PULL: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
 
+# What pods of workloads and Jobs are held by. Of a LeaderWorkerSet's, the leaders by its StatefulSet, and the
+# rest of each group by a StatefulSet that its leader holds.
+_HOLDERS: Final = frozenset({("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("batch", "Job")})
+
 _Json = Mapping[str, Any]
+
+
+def is_held(pod: _Json) -> bool:
+    """Whether a controller of a workload or of a Job holds this Pod.
+
+    Labels alone do not make a pod one of a deployment: somebody may have copied them to a pod of his own, or
+    have taken a pod out of its workload by its labels. Nobody makes such a pod anew or scales it down.
+    """
+    owners = pod["metadata"].get("ownerReferences") or ()
+    holder: _Json = next((owner for owner in owners if owner.get("controller")), {})
+    return (str(holder.get("apiVersion", "")).partition("/")[0], holder.get("kind")) in _HOLDERS
 
 
 def pod_fact(pod: _Json) -> PodFact:

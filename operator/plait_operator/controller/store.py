@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from plait_operator.apply.kinds import DEPLOYMENT, POD, Kind
-from plait_operator.controller.podfact import pod_fact
+from plait_operator.controller.podfact import is_held, pod_fact
 from plait_operator.names import INSTANCE
 from plait_operator.observed import Manifest, PodFact, Ref, RouterFact
 
@@ -31,7 +31,8 @@ class Snapshot(NamedTuple):
     """One deployment with its surroundings, as of one moment.
 
     `children`: those that it owns, by its uid: what an earlier deployment of that name has left is not among
-    them. `pods`: by label, for they are not its own children but its workloads'.
+    them. `pods`: by label, for they are not its own children but its workloads'; those that
+    no controller of such holds are not among them.
     """
 
     body: Manifest
@@ -50,6 +51,8 @@ class _Held(NamedTuple):
 class _Pod(NamedTuple):
     fact: PodFact
     version: int
+    is_held: bool
+    """By a controller. One that is not is shown to nobody, but kept: an older version may still come."""
 
 
 class _Asked(NamedTuple):
@@ -198,9 +201,9 @@ class Store:
             return self._aged(key)
 
     def pods(self, key: Key) -> tuple[PodFact, ...]:
-        """The pods of a deployment, by name."""
+        """The pods of a deployment that a controller holds, by name."""
         with self._lock:
-            return tuple(p.fact for _, p in sorted(self._pods.get(key, {}).items()))
+            return self._facts(key)
 
     # All at once.
 
@@ -211,7 +214,7 @@ class Store:
             if held is None:
                 return None
             packed = {r: h.packed for r, h in self._children.get(key, {}).items() if h.owner == held.uid}
-            pods = tuple(p.fact for _, p in sorted(self._pods.get(key, {}).items()))
+            pods = self._facts(key)
             routers = self._aged(key)
         # Unpacking is the slow part, and needs no lock.
         children = {ref: _unpacked(data) for ref, data in sorted(packed.items())}
@@ -236,10 +239,9 @@ class Store:
             old = pods.get(name)
             if old is not None and old.version >= version:
                 return False
-            fact = pod_fact(thing)
-            pods[name] = _Pod(fact, version)
-            # A heartbeat of the kubelet, or a field that no plan looks at.
-            return old is None or old.fact != fact
+            new = pods[name] = _Pod(pod_fact(thing), version, is_held(thing))
+            # Else it is a heartbeat of the kubelet, or a field that no plan looks at.
+            return _shown(old) != _shown(new)
         children = self._children.setdefault(key, {})
         ref = Ref.of(thing)
         held = children.get(ref)
@@ -289,6 +291,10 @@ class Store:
         ]
         return sum(self._forget_child(key, ref, uid) for ref, uid in lost)
 
+    def _facts(self, key: Key) -> tuple[PodFact, ...]:
+        known = sorted(self._pods.get(key, {}).items())
+        return tuple(fact for _, pod in known if (fact := _shown(pod)) is not None)
+
     def _aged(self, key: Key) -> tuple[RouterFact, ...]:
         asked = self._routers.get(key)
         if asked is None:
@@ -303,6 +309,10 @@ class Store:
             held = self._bodies.get(key)
             if held is not None and held.uid == _uid(live) and held.version < _version(live):
                 self._bodies[key] = _packed(live)
+
+
+def _shown(pod: _Pod | None) -> PodFact | None:
+    return pod.fact if pod is not None and pod.is_held else None
 
 
 def _key(body: Mapping[str, Any]) -> Key:

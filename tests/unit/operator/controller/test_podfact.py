@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plait_operator.controller.podfact import pod_fact
+from plait_operator.controller.podfact import is_held, pod_fact
 from plait_operator.names import ADMITTED_GATE, REVISION, ROLE
 
 
@@ -162,3 +162,38 @@ def test_a_pod_of_a_group_knows_its_place() -> None:
 
 def test_long_texts_are_cut() -> None:
     assert len(pod_fact(waiting("CreateContainerError", "x" * 5000)).waiting) == 400
+
+
+def owner(api_version: str, kind: str, *, controller: bool | None = True) -> dict[str, Any]:
+    told = {"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u-o"}
+    return told if controller is None else {**told, "controller": controller}
+
+
+REPLICA_SET = owner("apps/v1", "ReplicaSet")
+
+
+@pytest.mark.parametrize(
+    ("owners", "held"),
+    [
+        (None, False),
+        ([], False),
+        ([REPLICA_SET], True),
+        # Leaders of a LeaderWorkerSet's groups, and the rest of each group.
+        ([owner("apps/v1", "StatefulSet")], True),
+        ([owner("batch/v1", "Job")], True),
+        ([owner("v1", "Node", controller=None), REPLICA_SET], True),
+        ([owner("apps/v1", "ReplicaSet", controller=None)], False),
+        ([owner("apps/v1", "ReplicaSet", controller=False)], False),
+        ([owner("apps/v1", "DaemonSet")], False),
+        ([owner("v1", "Node")], False),
+        ([owner("example.org/v1", "ReplicaSet")], False),
+        ([owner("apps/v1", "ReplicaSet", controller=False), owner("example.org/v1", "Canary")], False),
+    ],
+)
+def test_a_pod_counts_only_where_a_controller_of_workloads_or_jobs_holds_it(
+    owners: list[dict[str, Any]] | None, held: bool
+) -> None:
+    one = pod()
+    if owners is not None:
+        one["metadata"]["ownerReferences"] = owners
+    assert is_held(one) is held

@@ -43,13 +43,18 @@ def service(version: int = 20, *, uid: str = "s1", owner: str = "d1", name: str 
     }  # fmt: skip
 
 
-def pod(version: int = 30, *, name: str = "p", uid: str = "p1", **status: Any) -> dict[str, Any]:
+HELD = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r1", "controller": True}]
+
+
+def pod(
+    version: int = 30, *, name: str = "p", uid: str = "p1", owners: Any = HELD, **status: Any
+) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version),
-            "labels": {INSTANCE: "demo", MANAGED_BY: MANAGER},
+            "labels": {INSTANCE: "demo", MANAGED_BY: MANAGER}, "ownerReferences": owners,
         },
         "spec": {},
         "status": status,
@@ -127,6 +132,26 @@ def test_a_pod_goes(store: Store) -> None:
     assert store.drop(pod(31, uid="other")) is None
     assert store.drop(pod(31)) == KEY
     assert store.pods(KEY) == ()
+
+
+def test_a_pod_that_bears_our_labels_and_that_no_controller_holds_is_not_one_of_ours(store: Store) -> None:
+    assert store.put(pod(30, owners=[], phase="Running")) is None
+    assert store.put(pod(31, owners=[], phase="Failed")) is None
+    found = store.view(KEY)
+    assert found is not None
+    assert found.pods == store.pods(KEY) == ()
+    assert store.drop(pod(32)) == KEY
+    assert store.counts()["Pod"] == 0
+
+
+def test_a_pod_that_its_controller_lets_go_is_ours_no_more_until_one_takes_it(store: Store) -> None:
+    store.put(pod(30))
+    assert store.put(pod(31, owners=[])) == KEY, "one less is news"
+    assert store.pods(KEY) == ()
+    assert store.put(pod(30)) is None
+    assert store.pods(KEY) == (), "an older version does not bring it back"
+    assert store.put(pod(32)) == KEY
+    assert [p.name for p in store.pods(KEY)] == ["p"]
 
 
 # Lists.
