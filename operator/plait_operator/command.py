@@ -55,6 +55,10 @@ def run(
         list[str] | None,
         typer.Option(help="Addresses of the API server, for network policies; may be repeated."),
     ] = None,
+    api_server_port: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=65535, help="Its ports, for network policies; may be repeated."),
+    ] = None,
     admission_secret: Annotated[
         str,
         typer.Option(help="Secret of the webhook's certificate, to be kept valid (none: not ours to do)."),
@@ -81,6 +85,7 @@ def run(
         experimental=_features(experimental),
         monitoring_namespace=monitoring_namespace or default.monitoring_namespace,
         api_server_cidrs=tuple(api_server_cidr or default.api_server_cidrs),
+        api_server_ports=tuple(api_server_port or default.api_server_ports),
     )
     options = Options(
         release=release,

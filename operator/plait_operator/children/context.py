@@ -21,7 +21,9 @@ class Release:
     monitoring_namespace: str = "monitoring"
     """Where Prometheus runs: network policies let it scrape."""
     api_server_cidrs: tuple[str, ...] = ("0.0.0.0/0", "::/0")
-    """Where the API server may be (ports 443 and 6443): the routers' one way out beside engines and DNS."""
+    """Where the API server may be: the routers' one way out beside engines and DNS."""
+    api_server_ports: tuple[int, ...] = (443, 6443)
+    """Where it may listen there: its Service's port, and its own, behind that (to most network plugins)."""
     experimental: frozenset[str] = field(default_factory=frozenset)
     """Features that no test has shown on engines, let through all the same: "multi-host-groups"."""
 

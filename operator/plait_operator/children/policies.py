@@ -10,7 +10,7 @@
 | ranks of a group on several nodes | each other | every port |
 | router | anywhere, where engines are in the node's network | http |
 | router, engines, inspect | DNS | 53 |
-| router | API server | 443, 6443 |
+| router | API server | 443, 6443, or what the release says |
 | engines, inspect | the model's hub, where the source is one | 443 |
 
 Policies only add up: another one in the namespace can open more (a mirror of the hub on another port). RDMA
@@ -80,7 +80,7 @@ def policies(ctx: Context) -> list[Manifest]:
                 to_engines,
                 {
                     "to": [{"ipBlock": {"cidr": cidr}} for cidr in ctx.release.api_server_cidrs],
-                    "ports": [_tcp(443), _tcp(6443)],
+                    "ports": [_tcp(port) for port in ctx.release.api_server_ports],
                 },
             ],
         ),

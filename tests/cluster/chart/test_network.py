@@ -49,6 +49,16 @@ def ends(render: Render) -> dict[str, End]:
     }
 
 
+def test_the_api_server_may_listen_elsewhere(render: Render, ends: dict[str, End]) -> None:
+    told = render({"networkPolicies": {"apiServerPorts": [443, 16443]}})
+    moved = [m for m in told if m["kind"] == "NetworkPolicy"]
+    allowed = {
+        port: may_talk(moved, ends["operator"], ends["api-server"], port) for port in (443, 6443, 16443)
+    }
+    assert allowed == {443: True, 6443: False, 16443: True}
+    assert not may_talk(moved, ends["admission"], ends["api-server"], 16443)
+
+
 ROWS = [
     # source, target, port, protocol, allowed
     ("operator", "api-server", 6443, "TCP", True),

@@ -19,6 +19,7 @@ from typer.main import get_command
 
 from plait_operator.apply.kinds import CHILDREN
 from plait_operator.children.accounts import accounts
+from plait_operator.children.context import Release
 from plait_operator.children.policies import OPERATOR_LABELS
 from plait_operator.command import app
 
@@ -38,7 +39,7 @@ EVERYTHING: dict[str, Any] = {
         "podLabels": {"team": "one"},
     },
     "admission": {"podAnnotations": {"note": "text"}, "podLabels": {"team": "one"}},
-    "networkPolicies": {"apiServerCidrs": ["10.96.0.1/32"]},
+    "networkPolicies": {"apiServerCidrs": ["10.96.0.1/32"], "apiServerPorts": [443, 16443]},
     "monitoring": {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "dashboard": {"enabled": True},
@@ -173,6 +174,10 @@ def test_the_real_command_lines_take_the_flags(render: Render, variant: str) -> 
     ours = values.get("admission", {}).get("enabled", True) and not values.get("certManager")
     assert params["namespace"] == "plait-system"
     assert list(params["watch_namespace"] or ()) == values.get("watchNamespaces", [])
+    narrowed = values.get("networkPolicies", {})
+    default = Release()
+    assert tuple(params["api_server_cidr"]) == tuple(narrowed.get("apiServerCidrs", default.api_server_cidrs))
+    assert tuple(params["api_server_port"]) == tuple(narrowed.get("apiServerPorts", default.api_server_ports))
     assert params["admission_secret"] == ("plait-admission-tls" if ours else "")
     assert params["admission_configuration"] == ("plait.plait-system" if ours else "")
 

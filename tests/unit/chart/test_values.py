@@ -43,7 +43,9 @@ def properties(schema: dict[str, Any]) -> dict[str, Any]:
     return (SCHEMA["definitions"][name] if name else schema).get("properties", {})
 
 
-@pytest.mark.parametrize("path", ["", "images", "operator", "admission", "certManager", "monitoring"])
+@pytest.mark.parametrize(
+    "path", ["", "images", "operator", "admission", "certManager", "networkPolicies", "monitoring"]
+)
 def test_values_list_all_that_the_schema_knows(path: str):
     values, schema = VALUES, SCHEMA
     if path:
@@ -71,6 +73,13 @@ def test_values_list_all_that_the_schema_knows(path: str):
         ("logLevel", "loud"),
         ("networkPolicies__apiServerCidrs", []),
         ("networkPolicies__apiServerCidrs", ["10.0.0.1"]),
+        ("networkPolicies__apiServerPorts", []),
+        ("networkPolicies__apiServerPorts", [0]),
+        ("networkPolicies__apiServerPorts", [65536]),
+        ("networkPolicies__apiServerPorts", ["8443"]),
+        ("networkPolicies__apiServerPorts", [443, 443]),
+        ("networkPolicies__apiServerPorts", 8443),
+        ("networkPolicies__apiServerPort", [8443]),
         ("certManager__issuerRef", {"kind": "Other", "name": "x"}),
         ("monitoring__serviceMonitor__interval", "often"),
         ("fullnameOverride", "x" * 41),
@@ -80,12 +89,20 @@ def test_what_is_refused(change: str, value: object):
     assert faults(**{change: value}) != []
 
 
+@pytest.mark.parametrize("name", ["apiServerCidrs", "apiServerPorts"])
+def test_a_policys_ends_can_be_narrowed_and_not_left_out(name: str):
+    # Helm drops a default that is set to null, and a rule without ports or targets lets everything through.
+    told = {key: value for key, value in VALUES["networkPolicies"].items() if key != name}
+    assert any(name in fault for fault in faults(networkPolicies=told))
+
+
 @pytest.mark.parametrize(
     ("change", "value"),
     [
         ("watchNamespaces", ["serving", "other"]),
         ("images__operator__digest", "sha256:" + "a" * 64),
         ("imagePullSecrets", [{"name": "pull"}]),
+        ("networkPolicies__apiServerPorts", [16443]),
         ("certManager__issuerRef", {"kind": "ClusterIssuer", "name": "ca"}),
         ("operator__affinity", {"nodeAffinity": {}}),
         ("global", {"anything": 1}),

@@ -135,6 +135,14 @@ def test_where_the_api_server_is_can_be_narrowed():
     assert not may_talk(narrow, ROUTER, INTERNET, 443)
 
 
+def test_the_api_server_may_listen_elsewhere():
+    moved = policies(context(release=Release(api_server_ports=(443, 16443))))
+    assert may_talk(moved, ROUTER, API, 443)
+    assert may_talk(moved, ROUTER, API, 16443)
+    assert not may_talk(moved, ROUTER, API, 6443)
+    assert not may_talk(moved, PREFILL, API, 16443)
+
+
 def test_monitoring_and_the_operator_may_be_elsewhere():
     moved = policies(context(release=Release(namespace="ops", monitoring_namespace="prom")))
     assert may_talk(moved, End(namespace="prom"), ROUTER, 8001)
