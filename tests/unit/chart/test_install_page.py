@@ -57,6 +57,11 @@ def test_values_of_commands_are_there():
             place = place[step]
 
 
+def test_the_upgrade_tells_what_replaces_every_engine():
+    (told,) = [p for p in section("Upgrade").split("\n- ") if "images.pullPolicy" in p]
+    assert "every engine and every router" in told
+
+
 def test_files_of_commands_are_there():
     for name in re.findall(r"(?:--filename|--values) (\S+)", PAGE):
         assert (ROOT / name).is_file(), name

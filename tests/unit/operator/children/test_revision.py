@@ -191,6 +191,14 @@ def test_the_operators_own_images_count_where_a_deployment_names_none() -> None:
     )
 
 
+def test_another_pull_policy_moves_every_revision_also_of_a_deployment_with_its_own_images() -> None:
+    # Told in docs/install.md, so that nobody changes it in passing.
+    pinned = {"runtime": {"image": "mine:1"}, "router": {"image": "mine:2"}}
+    before, after = known(**pinned), known(**pinned, release=Release(image_pull_policy="Always"))
+    for role in ROLES:
+        assert revision(before, role) != revision(after, role)
+
+
 def test_a_deployment_with_its_own_images_stays_as_it_is_under_another_release_of_the_operator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
