@@ -123,7 +123,7 @@ def test_helm_installs_it(released: None, api: Api, helm: Helm, kubectl: Kubectl
 
 
 def test_helm_test_passes(released: None, helm: Helm) -> None:
-    assert "Succeeded" in helm("test", "plait", "-n", SYSTEM, "--timeout", "120s")
+    assert "Succeeded" in helm("test", "plait", "-n", SYSTEM, "--timeout", "240s")
 
 
 def test_what_is_wrong_is_refused_before_a_pod_starts(

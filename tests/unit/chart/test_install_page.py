@@ -57,6 +57,16 @@ def test_values_of_commands_are_there():
             place = place[step]
 
 
+def test_helm_test_waits_for_the_certificate_as_long_as_it_may_take():
+    (seen,) = re.findall(r"\(90 to\s+(\d+) s were seen\)", section("Install"))
+    (minutes,) = re.findall(r"`helm test` waits for\s+it, (\w+) minutes at most", section("Install"))
+    chart = ROOT / "charts/plait"
+    (waits,) = re.findall(r"^DEADLINE_S = (\d+)$", (chart / "files/test.py").read_text(), re.MULTILINE)
+    (ends,) = re.findall(r"activeDeadlineSeconds: (\d+)", (chart / "templates/tests/test.yaml").read_text())
+    assert int(seen) < int(waits) < int(ends)
+    assert (minutes, int(waits)) == ("three", 180)
+
+
 def test_the_upgrade_tells_what_replaces_every_engine():
     (told,) = [p for p in section("Upgrade").split("\n- ") if "images.pullPolicy" in p]
     assert "every engine and every router" in told
