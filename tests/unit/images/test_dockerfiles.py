@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from plait.contract.versions import ENGINE_VERSIONS
+
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "images").glob("*/Dockerfile"))
 
@@ -32,7 +34,7 @@ def last_stage(file: Path) -> list[Step]:
 
 
 def test_all_images_are_looked_at() -> None:
-    assert [file.parent.name for file in FILES] == ["operator", "router", "runtime"]
+    assert [file.parent.name for file in FILES] == ["engine-cpu", "operator", "router", "runtime"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.parent.name)
@@ -44,7 +46,9 @@ class TestDockerfile:
 
     def test_nothing_is_fetched_by_hand(self, file: Path) -> None:
         assert "ADD" not in {step.word for step in steps(file)}
-        assert not re.search(r"https?:|curl|wget|git clone|--index-url|--extra-index", file.read_text())
+        assert not re.search(
+            r"https?:|\bcurl\b|\bwget\b|git clone|--index-url|--extra-index", file.read_text()
+        )
 
     def test_every_package_comes_with_a_pin(self, file: Path) -> None:
         installs = [
@@ -56,7 +60,8 @@ class TestDockerfile:
         ]
         assert installs or file.parent.name == "runtime"
         for call in installs:
-            assert "-c constraints.txt" in call, call
+            # Or the list itself, and nothing beside it.
+            assert "-c constraints.txt" in call or call.endswith(" --no-deps -r constraints.txt"), call
             assert "--no-cache-dir" in call, call
 
     def test_a_user_that_is_not_root_and_needs_no_name(self, file: Path) -> None:
@@ -88,6 +93,17 @@ class TestDockerfile:
 def test_what_pip_is_asked_for_by_name_is_pinned() -> None:
     pinned = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert {"setuptools", "mypy"} <= pinned
+
+
+def test_the_engine_for_cpus_is_stock_and_of_the_version_that_plait_hooks() -> None:
+    file = ROOT / "images/engine-cpu/Dockerfile"
+    assert {step.rest for step in steps(file) if step.word == "COPY"} == {
+        "constraints.txt ./",
+        "--from=build /opt/venv /opt/venv",
+    }
+    pinned = set((ROOT / "constraints.txt").read_text().splitlines())
+    assert {f"sglang=={version}" for version in ENGINE_VERSIONS} & pinned
+    assert "mooncake-transfer-engine-non-cuda" in {line.split("==")[0] for line in pinned}
 
 
 def test_the_compiled_router_and_the_checkout_are_one_source() -> None:
