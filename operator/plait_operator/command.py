@@ -40,7 +40,9 @@ def run(
         float, typer.Option(min=3.0, help="How long a silent leader stays one to the others.")
     ] = 30.0,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Threads that plan and apply.")] = 8,
-    rate: Annotated[float, typer.Option(min=1.0, help="Requests a second to the API server.")] = 100.0,
+    rate: Annotated[
+        float, typer.Option(min=1.0, help="Writes a second at most, with bursts of twice as many.")
+    ] = 100.0,
     health_host: Annotated[str, typer.Option(help="Address of probes and metrics.")] = "0.0.0.0",
     health_port: Annotated[
         int, typer.Option(min=1, max=65535, help="Port of /healthz, /readyz and /metrics.")

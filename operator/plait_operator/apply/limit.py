@@ -1,4 +1,4 @@
-"""How many requests a second one operator may send."""
+"""How many writes a second one operator may send."""
 
 from __future__ import annotations
 
