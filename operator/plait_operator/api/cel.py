@@ -22,19 +22,20 @@ class Rule(NamedTuple):
     """One rule. `at`: the field whose schema carries it, "" for the whole object; `rule` sees it as `self`.
 
     `field`: path below `at` that the refusal names (".x"), empty for `at` itself. A rule that names `oldSelf`
-    is checked on updates only.
+    is checked on updates only. `values`: where `field` may only be one of these, all of them.
     """
 
     at: str
     rule: str
     message: str
     field: str = ""
+    values: tuple[str | int, ...] = ()
 
 
 def _among(at: str, values: Iterable[object], what: str) -> Rule:
     known = [value if isinstance(value, int) else str(value) for value in values]
     told = ", ".join(str(value) for value in known)
-    return Rule(at, f"self in {known!r}", f"{what}: one of {told}")
+    return Rule(at, f"self in {known!r}", f"{what}: one of {told}", values=tuple(known))
 
 
 def _immutable(at: str, why: str) -> Rule:
@@ -116,7 +117,7 @@ DEPLOYMENT_RULES: tuple[Rule, ...] = (
     Rule(
         "spec.model.source.hub",
         "self.repo.matches('^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$')",
-        "a repository as owner/name, for example zai-org/GLM-5",
+        "a repository as owner/name, for example zai-org/GLM-5-FP8",
         ".repo",
     ),
     _object_name("spec.model.source.hub.secretRef", "Secret", ".name"),
@@ -126,7 +127,12 @@ DEPLOYMENT_RULES: tuple[Rule, ...] = (
         "spec.cache.layout", (Layout.SHARED, Layout.REPLICATED), "a stack keeps its prefill pages by owner"
     ),
     _among("spec.cache.split", Split, "no such split"),
-    Rule("spec.cache.pageSize", f"self == {PAGE_SIZE}", f"pages are {PAGE_SIZE} tokens: kernels count on it"),
+    Rule(
+        "spec.cache.pageSize",
+        f"self == {PAGE_SIZE}",
+        f"pages are {PAGE_SIZE} tokens: kernels count on it",
+        values=(PAGE_SIZE,),
+    ),
     _immutable("spec.cache.pageSize", "all that is cached and sent is counted in pages"),
     _among("spec.cache.dtype", (KvDtype.FP8_E4M3, KvDtype.BF16), "no such KV storage type"),
     Rule(

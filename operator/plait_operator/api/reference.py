@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from plait_operator.api.base import API_VERSION
@@ -30,13 +30,14 @@ def markdown() -> str:
 
 def _kind(kind: Kind) -> Iterator[str]:
     schema = schema_of(kind)["properties"]
+    among = {f"{rule.at}{rule.field}": rule.values for rule in kind.rules if rule.values}
     yield f"## {kind.kind} (`{kind.short}`)\n\n{kind.about}\n"
-    yield from _section("spec", schema["spec"])
+    yield from _section(["spec"], schema["spec"], among)
     if kind.rules:
         yield f"### Rules of {kind.kind}\n"
         yield "The API server checks these by itself, also while the admission webhook is down.\n"
         yield from _table(("field", "rule"), (_rule(rule) for rule in kind.rules))
-    yield from _section("status", schema["status"])
+    yield from _section(["status"], schema["status"], among)
     if kind.kind == "SharedKVDeployment":
         yield from _conditions()
     yield f"### Columns of `kubectl get {kind.short}`\n"
@@ -50,29 +51,53 @@ def _kind(kind: Kind) -> Iterator[str]:
     yield f"an autoscaler reads `{kind.scale.status}` and `{kind.scale.selector}`.\n"
 
 
-def _section(path: str, schema: dict[str, Any]) -> Iterator[str]:
-    """A section with a table of its fields, then the sections inside it."""
-    yield f"### `{path}`\n"
+_Among = Mapping[str, Sequence[str | int]]
+"""Path of a field -> the values that a rule lets it have."""
+
+
+def _section(paths: list[str], schema: dict[str, Any], among: _Among) -> Iterator[str]:
+    """A section with a table of its fields, then the sections inside it. `paths`: all that look so."""
+    yield f"### {', '.join(f'`{path}`' for path in paths)}\n"
     if about := schema.get("description"):
         yield f"{about}\n"
     required = schema.get("required", [])
     rows = [
-        (f"`{name}`", _type(field), _default(name, field, required), _escaped(field.get("description", "")))
+        (
+            f"`{name}`",
+            _type(field, among.get(f"{paths[0]}.{name}", ())),
+            _default(name, field, required),
+            _escaped(field.get("description", "")),
+        )
         for name, field in schema["properties"].items()
     ]
     yield from _table(("field", "type", "default", "what"), rows)
+    for names, inner in _alike(schema):
+        yield from _section([f"{path}.{name}" for path in paths for name in names], inner, among)
+
+
+def _alike(schema: dict[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
+    """The sections inside a section with their names; those that are alike in all but their names, once."""
+    found: list[tuple[list[str], dict[str, Any]]] = []
     for name, field in schema["properties"].items():
         inner = field.get("items", field)
-        if "properties" in inner and "x-kubernetes-preserve-unknown-fields" not in inner:
-            yield from _section(f"{path}.{name}" + ("[]" if "items" in field else ""), inner)
+        if "properties" not in inner or "x-kubernetes-preserve-unknown-fields" in inner:
+            continue
+        named = name + ("[]" if "items" in field else "")
+        same = next((names for names, other in found if other == inner), None)
+        if same is None:
+            found.append(([named], inner))
+        else:
+            same.append(named)
+    return found
 
 
-def _type(field: dict[str, Any]) -> str:
+def _type(field: dict[str, Any], among: Sequence[str | int] = ()) -> str:
+    """`among`: the values that a rule lets the field have, if one does."""
     kind: str = field["type"]
     if kind == "array":
         return f"list of {_type(field['items'])}s"
-    if "enum" in field:
-        return " \\| ".join(f"`{value}`" for value in field["enum"])
+    if values := field.get("enum", among):
+        return " \\| ".join(f"`{value}`" for value in values)
     if "additionalProperties" in field:
         return f"map of {field['additionalProperties']['type']}s"
     if "properties" in field and "x-kubernetes-preserve-unknown-fields" not in field:

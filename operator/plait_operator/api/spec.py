@@ -42,7 +42,7 @@ class HostPathSource(Section):
 class HubSource(Section):
     """A model hub repository, which every engine downloads at its start."""
 
-    repo: str = Field(min_length=1, max_length=200, description="Repository, for example zai-org/GLM-5.")
+    repo: str = Field(min_length=1, max_length=200, description="Repository, for example zai-org/GLM-5-FP8.")
     secret_ref: SecretKeyRef | None = Field(
         default=None, description="Token for the hub; it is given to the engines as HF_TOKEN."
     )

@@ -97,7 +97,7 @@ def _hub(source: HubSource) -> Iterator[Violation]:
     path = "spec.model.source.hub"
     if not _REPO.fullmatch(source.repo) or ".." in source.repo or "--" in source.repo:
         reason = "not a repository of a hub, which is OWNER/NAME"
-        yield Violation(f"{path}.repo", source.repo, reason, "for example zai-org/GLM-5")
+        yield Violation(f"{path}.repo", source.repo, reason, "for example zai-org/GLM-5-FP8")
     if source.secret_ref is not None:
         if why := object_name(source.secret_ref.name):
             yield Violation(f"{path}.secretRef.name", source.secret_ref.name, why, "the name of a Secret")
