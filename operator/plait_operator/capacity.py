@@ -3,14 +3,15 @@
 The estimate of a GPU's KV bytes: memory · fraction - weights. Memory is the card's; the fraction is the
 engine's own default, (memory - reserve) / memory with a reserve of 512 MiB, 1.5 MiB per token of a chunk and
 128 MiB per rank, at least 10 GiB (or `mem_fraction_static` where it is written); weights are estimated from
-the shape (`plait.contract.weights`).
+the shape (`plait.contract.weights`). Of a decode pod only the weights are reckoned, with the least reserve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from plait.contract.capacity import (
     pages_of_pool,
@@ -24,17 +25,21 @@ from plait.contract.families import FAMILIES
 from plait.contract.kv import GroupContract, WireContract
 from plait.contract.layouts import KvDtype, Layout, Split
 from plait.contract.shape import ModelShape
+from plait.contract.validate.engine import RANKS
 from plait.contract.versions import ANY_VERSION, plait_version
 from plait.contract.violation import ContractError, Violation
 from plait.contract.weights import bytes_per_rank
-from plait_operator.api.spec import SharedKVDeploymentSpec
+from plait_operator.api.spec import Decode, Prefill, SharedKVDeploymentSpec
 from plait_operator.api.status import Capacity
 
 _MIB = 1 << 20
+_GIB = 1 << 30
 GPU_MEMORY = {"NVIDIA-H200": 143771 * _MIB}
 """Bytes of a GPU as its driver tells them, by the node label nvidia.com/gpu.product."""
 GPU_LABEL = "nvidia.com/gpu.product"
 DEFAULT_GPU = "NVIDIA-H200"
+_LEAST_RESERVE = 10 * 1024
+"""MiB of a GPU that the engine leaves to all that is neither weights nor KV, at least."""
 
 _AMPLE = 1 << 60
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -171,23 +176,79 @@ def reported(spec: SharedKVDeploymentSpec, shape: ModelShape, *, tokens: int) ->
     )
 
 
+class DecodeWeights(NamedTuple):
+    """Bytes of `weights` on each GPU of a decode pod, of the `room` that the engine gets of its `memory`.
+
+    `gpu`: its product, as the node label has it.
+    """
+
+    weights: int
+    room: int
+    memory: int
+    gpu: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether the weights leave anything for KV."""
+        return self.weights < self.room
+
+    @property
+    def misfit(self) -> str:
+        """Why they do not fit, and what does; empty where they do."""
+        if self.fits:
+            return ""
+        weights, room, memory = (round(size / _GIB) for size in (self.weights, self.room, self.memory))
+        return (
+            f"the weights take about {weights} GiB, and a decode engine gets {room} of the {memory} GiB of "
+            f"its one {self.gpu}; use a smaller checkpoint (spec.model.shape)"
+        )
+
+
+def decode_weights(spec: SharedKVDeploymentSpec, shape: ModelShape) -> DecodeWeights | None:
+    """The weights of a decode pod, which loads the whole model on its own GPUs (`decode.dataParallel`).
+
+    None where nothing can be told: on a CPU, on a GPU of unknown size (the decode podTemplate asks for
+    another product), and for weights of unknown size.
+    """
+    role = spec.decode
+    gpu = _gpu(role)
+    memory = GPU_MEMORY.get(gpu)
+    weights = bytes_per_rank(shape, ranks=role.data_parallel)
+    if spec.engine.device != "cuda" or memory is None or weights is None:
+        return None
+    return DecodeWeights(
+        weights, _engine_bytes(spec, role, memory=memory, reserve=_LEAST_RESERVE), memory, gpu
+    )
+
+
 def active_tokens(capacity: Capacity, *, layout: str) -> int:
     """Tokens in the layout that the deployment uses."""
     return capacity.tokens_replicated if layout == Layout.REPLICATED else capacity.tokens_shared
 
 
-def _kv_budget(spec: SharedKVDeploymentSpec, shape: ModelShape) -> int | None:
-    """Bytes of one rank for pools and scratch together, None where they cannot be told."""
+def _kv_budget(spec: SharedKVDeploymentSpec, shape: ModelShape, *, ranks: int | None = None) -> int | None:
+    """Bytes of one rank for pools and scratch together, None where they cannot be told.
+
+    `ranks`: of the group, if not those of the spec.
+    """
     if spec.engine.device != "cuda":
         return None
-    memory = GPU_MEMORY.get(_gpu(spec))
-    weights = bytes_per_rank(shape, ranks=spec.prefill.context_parallel)
+    ranks = spec.prefill.context_parallel if ranks is None else ranks
+    memory = GPU_MEMORY.get(_gpu(spec.prefill))
+    weights = bytes_per_rank(shape, ranks=ranks)
     if memory is None or weights is None:
         return None
-    written = _written_fraction(spec)
-    reserve = max(512 + 1.5 * max(spec.prefill.chunk, 2048) + 128 * spec.prefill.context_parallel, 10 * 1024)
+    reserve = max(512 + 1.5 * max(spec.prefill.chunk, 2048) + 128 * ranks, _LEAST_RESERVE)
+    return _engine_bytes(spec, spec.prefill, memory=memory, reserve=reserve) - weights
+
+
+def _engine_bytes(
+    spec: SharedKVDeploymentSpec, role: Prefill | Decode, *, memory: int, reserve: float
+) -> int:
+    """Bytes of a GPU of `memory` that an engine gives to weights and KV. `reserve`: MiB of all the rest."""
+    written = _written_fraction(role.args, spec.engine.args)
     fraction = round(1 - reserve * _MIB / memory, 3) if written is None else written
-    return int(memory * fraction) - weights
+    return int(memory * fraction)
 
 
 def _weights_alone(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Violation:
@@ -196,7 +257,25 @@ def _weights_alone(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Violation
     reason = (
         f"the weights alone take about {weights / 1e9:.0f} GB of each GPU, more than the engine gets of it"
     )
-    return Violation("spec.prefill.contextParallel", ranks, reason, "more ranks, or a quantised model")
+    ways = " or ".join(_lighter(spec, shape)) or "a smaller model"
+    return Violation("spec.prefill.contextParallel", ranks, reason, ways)
+
+
+def _lighter(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Iterator[str]:
+    """Ways to get the weights onto a group's GPUs, each of which would do."""
+    now = spec.prefill.context_parallel
+    if enough := _enough_ranks(spec, shape):
+        yield f"{enough} ranks"
+    if shape.quantization:
+        return
+    if enough := _enough_ranks(spec, replace(shape, quantization="fp8")):
+        yield "an FP8 checkpoint of the model" + (f" on {enough} ranks" if enough > now else "")
+
+
+def _enough_ranks(spec: SharedKVDeploymentSpec, shape: ModelShape) -> int | None:
+    """The fewest ranks, no fewer than the spec's, whose GPUs hold the weights."""
+    more = [ranks for ranks in RANKS if ranks >= spec.prefill.context_parallel]
+    return next((ranks for ranks in more if (_kv_budget(spec, shape, ranks=ranks) or 0) > 0), None)
 
 
 def _in_manifest(violation: Violation, *, length: int) -> Violation:
@@ -209,16 +288,17 @@ def _in_manifest(violation: Violation, *, length: int) -> Violation:
     return violation
 
 
-def _gpu(spec: SharedKVDeploymentSpec) -> str:
-    pod = spec.prefill.pod_template.get("spec")
+def _gpu(role: Prefill | Decode) -> str:
+    pod = role.pod_template.get("spec")
     wanted = pod.get("nodeSelector") if isinstance(pod, dict) else None
     if not isinstance(wanted, dict):
         return DEFAULT_GPU
     return str(wanted.get(GPU_LABEL, ""))
 
 
-def _written_fraction(spec: SharedKVDeploymentSpec) -> float | None:
-    for args in (spec.prefill.args, spec.engine.args):
+def _written_fraction(*arguments: Mapping[str, Any]) -> float | None:
+    """`mem_fraction_static` of the first of `arguments` that has it."""
+    for args in arguments:
         for key, value in args.items():
             if key.lstrip("-").replace("-", "_") == "mem_fraction_static" and isinstance(value, int | float):
                 return float(value)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from plait.contract.violation import ContractError
 from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.api.status import Capacity
-from plait_operator.capacity import active_tokens, estimate, reported
+from plait_operator.capacity import active_tokens, decode_weights, estimate, reported
 from plait_operator.children.context import Context
 from plait_operator.observed import Observed
 from plait_operator.status.problems import pods_of
@@ -22,6 +22,14 @@ class Told(NamedTuple):
     capacity: Capacity | None
     mismatch: str = ""
     misfit: str = ""
+
+
+def decode_misfit(deployment: SharedKVDeployment, context: Context | None) -> str:
+    """Why decode pods cannot hold the weights, by estimate; empty where they can or nothing is known."""
+    if context is None or context.shape is None:
+        return ""
+    told = decode_weights(deployment.spec, context.shape)
+    return "" if told is None else told.misfit
 
 
 def capacity_of(

@@ -7,7 +7,7 @@ from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.api.status import Hashes, RoleStatus, SharedKVDeploymentStatus, SharedKVRoleStatus
 from plait_operator.children.context import Context
 from plait_operator.observed import Manifest, Observed
-from plait_operator.status.capacity import capacity_of
+from plait_operator.status.capacity import capacity_of, decode_misfit
 from plait_operator.status.conditions import Case, conditions_of
 from plait_operator.status.inputs import RoleView, View
 
@@ -22,7 +22,12 @@ def status_of(
     """
     told = capacity_of(deployment, observed, context, revision=view.prefill.revision)
     case = Case(
-        deployment=deployment, observed=observed, view=view, mismatch=told.mismatch, misfit=told.misfit
+        deployment=deployment,
+        observed=observed,
+        view=view,
+        mismatch=told.mismatch,
+        misfit=told.misfit,
+        decode_misfit=decode_misfit(deployment, context),
     )
     contract = None if context is None else context.contract
     hashes = deployment.status.contract

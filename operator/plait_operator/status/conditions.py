@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What the conditions are told. `mismatch`, `misfit`: words about capacity, empty where all is well."""
+    """What the conditions are told. `mismatch` and below: words about capacity, empty where all is well."""
 
     deployment: SharedKVDeployment
     observed: Observed
@@ -47,6 +47,8 @@ class Case:
     """Engines report another capacity than was estimated: both figures."""
     misfit: str = ""
     """The estimate says that the model does not fit."""
+    decode_misfit: str = ""
+    """The estimate says that decode pods cannot hold the weights."""
 
     def role(self, role: str) -> RoleView:
         """What the planner says of a role."""
@@ -118,11 +120,16 @@ def _role_ready(role: str) -> Callable[[Case], Finding]:
             return Finding("True", Reason.READY, counts)
         problems = case.problems(role)
         if problems:
-            return Finding("False", problems[0].reason, joined([counts, *(p.message for p in problems)]))
+            why = case.decode_misfit if role == "decode" and _ends(problems) else ""
+            return Finding("False", problems[0].reason, joined([counts, why, *(p.message for p in problems)]))
         reason = Reason.CREATING if view.updated < view.wanted else Reason.NOT_READY
         return Finding("False", reason, counts)
 
     return find
+
+
+def _ends(problems: Sequence[Problem]) -> bool:
+    return any(problem.reason in (Reason.CRASH_LOOPING, Reason.RESTARTING) for problem in problems)
 
 
 def _transfer_ready(case: Case) -> Finding:

@@ -8,6 +8,7 @@ from plait.contract.families import FAMILIES
 from plait.contract.layouts import Layout, TransferBackend
 from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.api.spec import SharedKVDeploymentSpec
+from plait_operator.capacity import decode_weights
 from plait_operator.validate.arguments import field_name
 from plait_operator.validate.model import allows_longer
 from plait_operator.validate.read import shape_in
@@ -29,6 +30,7 @@ def warnings(new: SharedKVDeployment, old: SharedKVDeployment | None = None) -> 
         *_security(spec),
         *_images(spec),
         *_lengths(spec),
+        *_weights(spec),
         *_transfer(spec),
         *_scaling(spec),
     ]
@@ -98,6 +100,14 @@ def _lengths(spec: SharedKVDeploymentSpec) -> Iterator[str]:
         yield f"spec.model.contextLength: {length} is far below the model's {own}; longer requests fail"
     if length > own and allows_longer(spec):
         yield f"spec.model.contextLength: {length} is above the model's own {own}: answers may be poor there"
+
+
+def _weights(spec: SharedKVDeploymentSpec) -> Iterator[str]:
+    """No refusal: no field mends it as long as a decode pod has one GPU, and all the rest can be tried."""
+    shape = shape_in(spec)
+    told = None if shape is None else decode_weights(spec, shape)
+    if told is not None and not told.fits:
+        yield f"spec.decode: no decode pod will start: {told.misfit}"
 
 
 def _transfer(spec: SharedKVDeploymentSpec) -> Iterator[str]:

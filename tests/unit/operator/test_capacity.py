@@ -18,9 +18,11 @@ from plait.contract.violation import ContractError
 from plait_operator.api.spec import SharedKVDeploymentSpec
 from plait_operator.capacity import (
     GPU_LABEL,
+    GPU_MEMORY,
     active_tokens,
     context_length_of,
     contract_of,
+    decode_weights,
     estimate,
     kv_dtype_of,
     reported,
@@ -270,3 +272,68 @@ def test_kv_types() -> None:
     assert kv_dtype_of(spec()) == "fp8_e4m3"
     assert kv_dtype_of(spec(cache={"dtype": "bfloat16"})) == "bfloat16"
     assert kv_dtype_of(spec(engine={"device": "cpu"})) == "bfloat16"
+
+
+FIX = [
+    # (family, ranks, memory fraction, what would do)
+    ("glm-5", 8, None, "an FP8 checkpoint of the model"),
+    ("glm-5-fp8", 4, None, "8 ranks"),
+    ("glm-5-fp8", 2, None, "8 ranks"),
+    ("glm-5-fp8", 8, 0.5, "a smaller model"),
+    ("glm-5", 4, None, "an FP8 checkpoint of the model on 8 ranks"),
+]
+
+
+@pytest.mark.parametrize(("family", "ranks", "fraction", "fix"), FIX)
+def test_a_fix_for_heavy_weights_is_one_that_would_do(
+    family: str, ranks: int, fraction: float | None, fix: str
+) -> None:
+    args = {} if fraction is None else {"mem_fraction_static": fraction}
+    told = spec(model={"family": family}, prefill={"contextParallel": ranks, "args": args})
+    with pytest.raises(ContractError) as caught:
+        estimate(told, shape(told))
+    (violation,) = caught.value.violations
+    assert (violation.field, violation.value, violation.fix) == ("spec.prefill.contextParallel", ranks, fix)
+
+
+def test_a_decode_pod_loads_the_whole_model_on_its_one_gpu() -> None:
+    told = decode_weights(FP8, shape(FP8))
+    assert told is not None
+    # 744 G parameters, one byte for nearly all of them; the fraction leaves 10 GiB of the card.
+    assert told.weights == pytest.approx(744e9, rel=0.01)
+    assert told.memory == GPU_MEMORY["NVIDIA-H200"]
+    assert told.memory - told.room == pytest.approx(10 << 30, rel=0.01)
+    assert not told.fits
+
+
+def test_decode_weights_of_a_small_model_fit() -> None:
+    sizes = {"intermediate_size": 1024, "n_routed_experts": 0}
+    small = spec(model={"shape": {**TINY, **sizes}})
+    told = decode_weights(small, shape(small))
+    assert told is not None
+    assert 0 < told.weights < 1 << 30
+    assert told.fits
+
+
+def test_the_fraction_of_decode_is_its_own() -> None:
+    half = {"args": {"mem_fraction_static": 0.5}}
+    rooms = [
+        decode_weights(spec(model={"family": "glm-5-fp8"}, **sections), shape(FP8))
+        for sections in ({"decode": half}, {"engine": half}, {"prefill": half}, {})
+    ]
+    shares = [round(told.room / told.memory, 2) for told in rooms if told is not None]
+    assert shares == [0.5, 0.5, 0.93, 0.93]
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"engine": {"device": "cpu"}},
+        {"decode": {"podTemplate": {"spec": {"nodeSelector": {GPU_LABEL: "NVIDIA-A100-SXM4-80GB"}}}}},
+        {"model": {"shape": TINY}},
+    ],
+    ids=["a CPU", "another GPU", "weights of unknown size"],
+)
+def test_decode_weights_that_cannot_be_known_are_not_guessed(sections: dict[str, Any]) -> None:
+    told = spec(**{"model": {"family": "glm-5-fp8"}, **sections})
+    assert decode_weights(told, shape(told)) is None

@@ -21,6 +21,7 @@ from tests.unit.operator.status.cases import (
 )
 
 from plait.contract.violation import Violation
+from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.api.status import ConditionType
 from plait_operator.observed import Observed, PodFact
 from plait_operator.status import RoleView, View
@@ -260,3 +261,30 @@ def test_what_does_not_fit_by_estimate_is_said_and_does_not_stop_anything() -> N
     assert found["Admitted"].status == "True"
     assert "by estimate it does not fit: spec.prefill.contextParallel = 8" in found["Admitted"].message
     assert found["Degraded"].status == "False"
+
+
+OTHER_GPU = {"podTemplate": {"spec": {"nodeSelector": {"nvidia.com/gpu.product": "another"}}}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "of", "hint"),
+    [
+        (starting("decode", "d0", restarts=5, terminated="OOM"), deployment(), True),
+        (starting("decode", "d0", restarts=1), deployment(), True),
+        (starting("decode", "d0", waiting="ImagePullBackOff: no"), deployment(), False),
+        (starting("decode", "d0", restarts=5, terminated="OOM"), deployment(decode=OTHER_GPU), False),
+    ],
+    ids=["crashes", "ended once", "no image", "GPU of unknown size"],
+)
+def test_decode_pods_that_end_under_weights_too_large_say_so(
+    seen: PodFact, of: SharedKVDeployment, hint: bool
+) -> None:
+    status = told(observed(seen), VIEW._replace(decode=NONE_READY), of=of)
+    text = conditions(status)["DecodeReady"].message
+    assert ("the weights take about 695 GiB, and a decode engine gets 130 of the 140 GiB" in text) == hint
+    assert "pod d0: " in text
+
+
+def test_prefill_pods_that_end_are_not_told_of_the_weights_of_decode() -> None:
+    status = told(observed(starting(restarts=5, terminated="OOM")), VIEW._replace(prefill=NONE_READY))
+    assert "weights" not in conditions(status)["PrefillReady"].message

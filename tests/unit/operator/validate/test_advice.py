@@ -4,13 +4,17 @@ import pytest
 from tests.cluster.admission.matrix import manifest
 
 from plait_operator.api.resource import SharedKVDeployment
+from plait_operator.capacity import GPU_LABEL
 from plait_operator.validate import warnings
 from plait_operator.validate.advice import MOST_CHARACTERS
 
 QUIET: dict[str, Any] = {
+    # A GPU of a size that nobody knows: nothing is said of weights on it.
+    "spec/decode/podTemplate": {"spec": {"nodeSelector": {GPU_LABEL: "another"}}},
     "spec/router/auth": {"secretRef": {"name": "keys"}},
     "spec/router/tls": {"secretRef": {"name": "tls"}},
 }
+ON_H200: dict[str, Any] = {"spec/decode/podTemplate": None}
 
 
 def deployment(change: dict[str, Any], *, cpu: bool = False) -> SharedKVDeployment:
@@ -79,5 +83,23 @@ def test_a_change_of_the_wire_needs_a_surge_where_all_may_go() -> None:
 
 
 def test_no_warning_is_longer_than_the_api_server_keeps() -> None:
-    args = {"spec/model/source": {"hostPath": {"path": "/m"}}, "spec/pods/hostNetwork": True}
+    args = {"spec/model/source": {"hostPath": {"path": "/m"}}, "spec/pods/hostNetwork": True, **ON_H200}
     assert all(len(text) <= MOST_CHARACTERS for text in told(args))
+
+
+@pytest.mark.parametrize(("family", "weights"), [("glm-5-fp8", 695), ("glm-5", 1386), ("deepseek-v3.2", 628)])
+def test_weights_that_one_decode_gpu_cannot_hold_are_told_with_both_figures(
+    family: str, weights: int
+) -> None:
+    """744 and 671 billion parameters, at one byte or two; embedding and head stay at two."""
+    (text,) = told({**ON_H200, "spec/model/family": family})
+    assert text.startswith("spec.decode: ")
+    assert f"about {weights} GiB" in text
+    assert "130 of the 140 GiB of its one NVIDIA-H200" in text
+    assert text.endswith("use a smaller checkpoint (spec.model.shape)")
+
+
+def test_of_weights_that_fit_or_that_no_gpu_is_to_hold_nothing_is_said() -> None:
+    small = {"spec/model/family": None, "spec/model/shape": {"TINY": True}, "spec/model/contextLength": None}
+    assert [text for text in told({**ON_H200, **small}) if text.startswith("spec.decode")] == []
+    assert [text for text in told(ON_H200, cpu=True) if text.startswith("spec.decode")] == []
