@@ -106,7 +106,7 @@ def read_config(path: Path | str) -> ReadConfig:
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
-        data = yaml.safe_load(text)
+        documents = list(yaml.safe_load_all(text))
     except OSError as error:
         reason = f"cannot be read: {error.strerror or type(error).__name__}"
         raise ContractError(
@@ -115,6 +115,13 @@ def read_config(path: Path | str) -> ReadConfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = "is neither YAML nor JSON: " + " ".join(str(error).split())
         raise ContractError([Violation(str(file), None, reason, "correct the file at that place")]) from None
+    if any(isinstance(one, dict) and "apiVersion" in one and "kind" in one for one in documents):
+        reason = "is a Kubernetes manifest, and no configuration of a stack"
+        raise ContractError([Violation(str(file), None, reason, f"use `plait plan {file}`")])
+    if len(documents) > 1:
+        reason = f"holds {len(documents)} YAML documents, and a stack is one"
+        raise ContractError([Violation(str(file), None, reason, "a file for each")])
+    data = documents[0] if documents else None
     if not isinstance(data, dict):
         reason = "must be a mapping of " + ", ".join(StackConfig.model_fields)
         raise ContractError(

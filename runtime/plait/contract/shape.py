@@ -115,17 +115,18 @@ class ModelShape:
             raise _unreadable(file, why, "the folder of a model, or its config.json") from error
         except ValueError as error:
             raise _unreadable(file, f"not JSON ({error})", "restore the model's config.json") from error
-        if not isinstance(config, dict):
-            raise _unreadable(file, "not a JSON object", "restore the model's config.json")
         return cls.from_config(config, source=str(file))
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, source: str = "config.json") -> ModelShape:
-        """Build from the fields of a HF config; `source` is what errors name.
+    def from_config(cls, config: object, *, source: str = "config.json") -> ModelShape:
+        """Build from a HF config, a mapping of its fields; `source` is what errors name.
 
-        Raises ContractError with every missing or malformed field. Sizes of sparse attention are needed
-        only where the architecture has it (`is_dsa`).
+        Raises ContractError for what is no mapping, and with every missing or malformed field. Sizes of
+        sparse attention are needed only where the architecture has it (`is_dsa`).
         """
+        if not isinstance(config, Mapping):
+            fix = "a model's config.json, which is an object of fields"
+            raise ContractError([Violation(source, config, "not a JSON object", fix)])
         reader = _Reader(config, source)
         architectures = reader.architectures()
         dsa = architectures[:1] != () and architectures[0] in DSA_ARCHITECTURES

@@ -60,6 +60,28 @@ def test_faults_of_form_come_all_at_once_with_their_lines(tmp_path: Path) -> Non
     assert "cache" in told["caches"].fix
 
 
+_MANIFEST = "apiVersion: plait.dev/v1alpha1\nkind: SharedKVDeployment\nmetadata: {name: a}\n"
+
+
+@pytest.mark.parametrize(
+    "text", [_MANIFEST, _MANIFEST + "---\nkind: Secret\n", "cache: {}\n---\n" + _MANIFEST]
+)
+def test_a_manifest_is_one_fault_that_names_the_right_command(tmp_path: Path, text: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(ContractError) as caught:
+        load_config(file)
+    [told] = caught.value.violations
+    assert "Kubernetes manifest" in told.reason
+    assert told.fix == f"use `plait plan {file}`"
+
+
+def test_a_file_holds_one_stack(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match="holds 2 YAML documents"):
+        load_config(write(tmp_path, "cache: {}\n---\ncache: {}\n"))
+    with pytest.raises(ContractError, match="must be a mapping"):
+        load_config(write(tmp_path, ""))
+
+
 def test_what_is_well_formed_is_still_read(tmp_path: Path) -> None:
     read = read_config(write(tmp_path, GOOD.replace("replicas: 2", "replicas: two")))
     assert [v.field for v in read.malformed] == ["decode.replicas"]

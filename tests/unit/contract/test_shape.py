@@ -103,6 +103,14 @@ def test_architectures_must_be_a_list_of_names(architectures: object) -> None:
         ModelShape.from_config({**GLM, "architectures": architectures})
 
 
+@pytest.mark.parametrize("config", [[1], "x", 3, None])
+def test_a_config_that_is_no_object_is_refused(config: object) -> None:
+    with pytest.raises(ContractError) as caught:
+        ModelShape.from_config(config, source="c.json")
+    [told] = caught.value.violations
+    assert (told.field, told.value, told.reason) == ("c.json", config, "not a JSON object")
+
+
 @pytest.mark.parametrize("text", [None, "{", "[]"])
 def test_an_unreadable_file_is_named(tmp_path: Path, text: str | None) -> None:
     if text is not None:

@@ -75,6 +75,9 @@ def validate_file(path: Path | str) -> list[Violation]:
     return read.repeated + read.malformed + rest
 
 
+_LAYOUTS = tuple(layout.value for layout in Layout if layout.splits)
+
+
 def _settings(config: StackConfig, found: list[Violation]) -> Settings:
     """The prefill group's settings; choices that cannot be read are told and left at the shared defaults."""
     cache = config.cache
@@ -84,8 +87,9 @@ def _settings(config: StackConfig, found: list[Violation]) -> Settings:
         "PLAIT_SCRATCH_TOKENS": str(cache.scratch_tokens),
         "PLAIT_PREFETCH": str(int(cache.prefetch)),
     }
-    if cache.layout in (Layout.OFF, Layout.PLAIN):
-        reason = "a stack of Plait keeps its prefill pages by owner"
+    if cache.layout not in _LAYOUTS:
+        known = cache.layout in (Layout.OFF, Layout.PLAIN)
+        reason = "a stack of Plait keeps its prefill pages by owner" if known else "no such layout"
         found.append(Violation("cache.layout", cache.layout, reason, "shared, or replicated (the reference)"))
         environ["PLAIT_LAYOUT"] = Layout.SHARED.value
     try:

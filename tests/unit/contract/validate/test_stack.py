@@ -63,6 +63,12 @@ def test_each_fault_is_told_once_at_its_own_place(section: str, value: dict[str,
     assert fields(**{section: value}) == [field]
 
 
+@pytest.mark.parametrize("layout", ["foo", "sharded", "off", "plain"])
+def test_only_layouts_of_a_stack_are_proposed(layout: str) -> None:
+    [violation] = validate_stack(stack(cache={"layout": layout}))
+    assert violation.fix == "shared, or replicated (the reference)"
+
+
 def test_token_round_robin_says_why() -> None:
     [violation] = validate_stack(stack(cache={"split": "token-round-robin"}))
     assert "part of every page" in violation.reason
