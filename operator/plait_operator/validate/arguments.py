@@ -15,17 +15,22 @@ _SHARED: Final = "spec.engine.args"
 
 
 class Owned(NamedTuple):
-    """An argument that the operator sets. `place`: where the manifest says it (empty: nowhere)."""
+    """An argument that the operator sets. `place`: where the manifest says it (empty: nowhere).
+
+    `decode`: why decode has no such place, where it is prefill's alone.
+    """
 
     place: str = ""
     why: str = "the operator sets this argument itself"
+    decode: str = ""
 
 
+_ONE_GPU = "a decode engine has one GPU"
 _PORT = Owned(why="ports are fixed, since Services and probes name them")
 _ROLE = Owned(why="the role decides it")
 _BACKEND = Owned(why="Plait hooks one attention backend, and the operator names it")
-_NODES = Owned("spec.prefill.nodesPerGroup")
-_RANKS = Owned("spec.prefill.contextParallel")
+_NODES = Owned("spec.prefill.nodesPerGroup", decode=_ONE_GPU)
+_RANKS = Owned("spec.prefill.contextParallel", decode=_ONE_GPU)
 _DEVICES = Owned(why="a pod sees no GPUs but its own")
 
 OWNED: Final[dict[str, Owned]] = {
@@ -112,9 +117,13 @@ def _read(
         if name not in owned:
             kept.append(Argument(key, value, f"{path}.{key}"))
             continue
-        place, why = owned[name]
+        place, why, no_decode = owned[name]
         fix = f"remove it; its place is {place}" if place else "remove it"
-        if path == _SHARED and name in OWNED_OF_PREFILL:
+        if no_decode and path == "spec.decode.args":
+            fix = f"{no_decode}; remove it"
+        elif no_decode and path == _SHARED:
+            fix += f" for prefill; {no_decode}"
+        elif path == _SHARED and name in OWNED_OF_PREFILL:
             fix += " for prefill, and spec.decode.args for decode"
         refused.append(Violation(f"{path}.{key}", value, why, fix))
     return kept

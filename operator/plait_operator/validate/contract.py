@@ -39,6 +39,10 @@ _FIXES = {
     "spec.decode.dataParallel": "1, and more spec.decode.replicas",
 }
 """What to write, where the contract's own fix speaks of arguments that the operator sets."""
+_REASONS = {
+    "spec.decode.dataParallel": "a decode engine has one GPU, and no test has shown more with Plait",
+}
+"""Why not, where the contract's own reason speaks of prefill groups."""
 # Arguments that the contract derives from its own configuration, and may name in a reason.
 _DERIVED = {
     "context_length": "spec.model.contextLength",
@@ -80,6 +84,7 @@ def contract_violations(
             continue
         field = _place(told.field, mapped.sources)
         reason, fix = (_told(text, mapped.sources) for text in (told.reason, told.fix))
+        reason = _REASONS.get(field, reason)
         value = spec.cache.scratch_tokens if field == "spec.cache.scratchTokens" else told.value
         found.append(Violation(field, value, reason, _FIXES.get(field, fix)))
     found += _without_a_flag(args, told={v.field for v in found})

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from plait.contract.settings import PREFIX, Settings, SettingsError
 from plait.contract.validate.environment import validate_environment
-from plait.contract.violation import Violation
+from plait.contract.violation import Violation, nearest
 from plait_operator.api.spec import SharedKVDeploymentSpec
 from plait_operator.validate.schema import check
 from plait_operator.validate.wording import variable
@@ -39,6 +39,8 @@ OWNED: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Variable -> why it is refused, and what to do."""
 OWNED_PREFIXES = ("LWS_",)
+FREE: Final = tuple(row.name for row in Settings().describe() if row.name not in OWNED)
+"""Settings that a manifest may write itself."""
 _PLACES = ("engine", "prefill", "decode")
 
 
@@ -88,10 +90,12 @@ def _value(name: str, text: str, where: str) -> Iterator[Violation]:
         try:
             Settings.from_env({name: text})
         except SettingsError as error:
-            for told in error.violations:
-                known = name in OWNED or told.reason != "no setting of Plait has this name"
-                at, value = ("value", text) if known else ("name", name)
-                yield told._replace(field=f"{where}.{at}", value=value)
+            if name in FREE:
+                yield from (told._replace(field=f"{where}.value", value=text) for told in error.violations)
+            else:
+                close = nearest(name.removeprefix(PREFIX), (known.removeprefix(PREFIX) for known in FREE))
+                fix = f"did you mean {PREFIX}{close}?" if close else f"remove it; free are {', '.join(FREE)}"
+                yield Violation(f"{where}.name", name, "no setting of Plait has this name", fix)
     for told in validate_environment({name: text}):
         yield told._replace(field=f"{where}.value", fix="remove it")
 

@@ -7,7 +7,8 @@ filled in, and what the other rules say about those places is left out (`Form.hi
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -65,7 +66,7 @@ def read_form(told: object, model: type[SectionT], *, path: str = "spec") -> For
         fault = Violation(path, told, reason, f"a mapping with {', '.join(_names(model))}")
         return Form(model.model_validate(_filled(model)), (fault,))
     data: dict[str, Any] = copy.deepcopy(dict(told))
-    faults: dict[str, Violation] = {}
+    faults = {fault.field: fault for fault in _odd_keys(data, path)}
     while True:
         try:
             return Form(model.model_validate(data, by_alias=True, by_name=False), tuple(faults.values()))
@@ -77,6 +78,19 @@ def read_form(told: object, model: type[SectionT], *, path: str = "spec") -> For
                 faults[where] = _violation(where, detail, model)
         for location, kind in sorted({(detail["loc"], detail["type"]) for detail in details}, key=str):
             _repair(data, location, kind, model)
+
+
+def _odd_keys(node: Any, path: str) -> Iterator[Violation]:
+    """Take keys that are no texts out of `node`, which YAML has (`on: 3`, `1: 2`) and JSON has not."""
+    if isinstance(node, dict):
+        for key in [key for key in node if not isinstance(key, str)]:
+            where = f"{path}.{json.dumps(key) if key is None or isinstance(key, bool) else key}"
+            yield Violation(where, node.pop(key), "key must be a text", "put it in quotes")
+        for key, value in node.items():
+            yield from _odd_keys(value, f"{path}.{key}")
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            yield from _odd_keys(value, f"{path}[{number}]")
 
 
 def _hidden(where: str, faults: Mapping[str, Violation]) -> bool:
@@ -94,7 +108,8 @@ def _violation(where: str, fault: ErrorDetails, model: type[BaseModel]) -> Viola
         return Violation(where, value, "no such field", fix)
     if kind == "missing":
         about = _about(model, location)
-        return Violation(where, None, "is missing", f"write it: {about}" if about else "write it")
+        fix = f"write it: {about}" if about else "write it"
+        return Violation(where, None, "is missing", f"{fix}{_needed(model, location)}")
     context = fault.get("ctx") or {}
     if kind == "greater_than_equal":
         return Violation(where, value, f"must be at least {context['ge']}", f"{context['ge']} or more")
@@ -109,7 +124,8 @@ def _violation(where: str, fault: ErrorDetails, model: type[BaseModel]) -> Viola
         hint = f"did you mean {close}? " if close else ""
         return Violation(where, value, "no such choice", f"{hint}one of {expected}")
     if kind in _KINDS:
-        return Violation(where, value, _KINDS[kind], _FIXES[kind])
+        needed = _needed(model, location) if kind == "model_type" else ""
+        return Violation(where, value, _KINDS[kind], f"{_FIXES[kind]}{needed}")
     text = str(fault["msg"])
     return Violation(where, value, text[:1].lower() + text[1:], "correct the value")
 
@@ -169,6 +185,13 @@ def _field(model: type[BaseModel], location: Sequence[int | str]) -> Any:
     if section is None:
         return None
     return next((f for n, f in section.model_fields.items() if location[-1] == (f.alias or n)), None)
+
+
+def _needed(model: type[BaseModel], location: Sequence[int | str]) -> str:
+    """`, with A and B`: the fields that the section at `location` cannot do without."""
+    section = _section(model, location)
+    needed = _filled(section) if section is not None else ()
+    return f", with {' and '.join(needed)}" if needed else ""
 
 
 def _about(model: type[BaseModel], location: Sequence[int | str]) -> str:

@@ -55,6 +55,7 @@ class Refused(NamedTuple):
     main: str = ""
 
 
+_OF_THE_ROLE = " of the role"
 _COMMAND = "the command line is what the contract was checked for"
 _ROUTER_COMMAND = "the router's command line is made from its section of the spec"
 _POD = "pods are made by their workload, one for all replicas"
@@ -156,8 +157,16 @@ def _row(row: Refused, told: Mapping[str, Any], *, path: str, main: str) -> Iter
             where += f"[{number}]"
         if node is None:
             return
-    fix = f"remove it; its place is {row.instead}" if row.instead else "remove it"
+    fix = f"remove it; its place is {_instead(row, path=path)}" if row.instead else "remove it"
     yield Violation(where, node, row.reason, fix)
+
+
+def _instead(row: Refused, *, path: str) -> str:
+    """The place to write it instead, in full, for the podTemplate at `path`."""
+    role = path.removesuffix(".podTemplate")
+    if row.instead.endswith(_OF_THE_ROLE):
+        return f"{role}.{row.instead.removesuffix(_OF_THE_ROLE)}"
+    return f"{role}.{row.instead}" if row.instead.startswith("podTemplate.") else row.instead
 
 
 def _nulls(told: Mapping[str, Any], *, path: str) -> Iterator[Violation]:

@@ -122,7 +122,8 @@ def _status(raw: Mapping[str, Any]) -> SharedKVDeploymentStatus:
 
 def _metadata(told: object) -> list[Violation]:
     if not isinstance(told, Mapping):
-        return [Violation("metadata", told, "must be a mapping", "metadata with a name")]
+        reason = "is missing" if told is None else "must be a mapping"
+        return [Violation("metadata", told, reason, "metadata with a name")]
     kinds = {"labels": Mapping, "annotations": Mapping, "finalizers": list}
     return [
         Violation(f"metadata.{name}", told[name], "has another form than Kubernetes gives it", "correct it")
@@ -142,11 +143,15 @@ def _kind(body: Mapping[str, Any]) -> list[Violation]:
 
 def _name(body: Mapping[str, Any]) -> list[Violation]:
     metadata = body.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if isinstance(metadata, Mapping) and name is None and metadata.get("generateName"):
+    if not isinstance(metadata, Mapping):
+        return []  # told of metadata as a whole
+    name = metadata.get("name")
+    if name is None and metadata.get("generateName"):
         return []  # the API server makes the name after admission, and the CRD's rule sees it
-    if not isinstance(name, str) or not name:
+    if name is None or name == "":
         return [Violation("metadata.name", name, "is missing", "write a name")]
+    if not isinstance(name, str):
+        return [Violation("metadata.name", name, "must be a text", "a name, in quotes if it is a number")]
     if why := service_name(name):
         return [Violation("metadata.name", name, f"names a Service: {why}", "a shorter or plainer name")]
     return []

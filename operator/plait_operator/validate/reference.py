@@ -62,7 +62,8 @@ def _arguments() -> Iterator[str]:
     yield "|---|---|"
     prefill = {name: Owned(f"{each.place} (decode: `args`)") for name, each in OWNED_OF_PREFILL.items()}
     for name, owned in (OWNED | prefill).items():
-        yield f"| `{name}` | {owned.place or owned.why} |"
+        decode = f" (decode: none, {owned.decode})" if owned.decode else ""
+        yield f"| `{name}` | {owned.place or owned.why}{decode} |"
     yield ""
 
 

@@ -40,6 +40,8 @@ def test_what_plait_check_says_is_told_by_admission(row: Bad) -> None:
         ({"spec/prefill/maxTotalTokens": 1000}, "spec.prefill.maxTotalTokens", "512 or 1024"),
         ({"spec/decode/dataParallel": 2}, "spec.decode.dataParallel", "more spec.decode.replicas"),
         ({"spec/engine/version": "1.0"}, "spec.engine.version", "0.5.17, with an image of it"),
+        ({"spec/cache/layout": "foo"}, "spec.cache.layout", "shared, or replicated"),
+        ({"spec/cache/layout": "sharded"}, "spec.cache.layout", "shared, or replicated"),
         ({"spec/cache/split": "x"}, "spec.cache.split", "page-interleave"),
         ({"spec/transfer/backend": "nixl"}, "spec.transfer.backend", "mooncake_tcp"),
         ({"spec/engine/args": {"dcp_size": 2}}, "spec.engine.args.dcp_size", "default"),
@@ -60,6 +62,14 @@ def test_words_speak_of_the_manifest_too() -> None:
     [told] = contract_violations(spec_of(change), shape=None, experimental=frozenset())
     assert "(spec.model.contextLength = 8192)" in told.reason
     assert told.value == 64
+
+
+def test_decode_is_not_told_the_reasons_of_prefill_groups() -> None:
+    [told] = contract_violations(
+        spec_of({"spec/decode/dataParallel": 2}), shape=None, experimental=frozenset()
+    )
+    assert "one GPU" in told.reason
+    assert "group" not in told.reason
 
 
 def test_a_cpu_stores_what_it_stores() -> None:

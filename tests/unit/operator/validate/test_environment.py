@@ -5,7 +5,7 @@ from tests.cluster.admission.matrix import manifest
 
 from plait.contract.settings import Settings
 from plait_operator.validate import read
-from plait_operator.validate.environment import OWNED, is_true
+from plait_operator.validate.environment import FREE, OWNED, is_true
 
 
 def told(*env: Any, place: str = "engine") -> list[str]:
@@ -57,6 +57,21 @@ def test_every_setting_is_either_the_operators_or_free() -> None:
 )
 def test_entries(entry: dict[str, Any], fields: list[str]) -> None:
     assert told(entry) == fields
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("PLAIT_NVTXS", "did you mean PLAIT_NVTX?"),
+        ("PLAIT_TRANSFER_TIMEOUT", "did you mean PLAIT_TRANSFER_TIMEOUT_S?"),
+        # What it is nearest to is refused itself.
+        ("PLAIT_LAYOUTS", f"remove it; free are {', '.join(FREE)}"),
+        ("PLAIT_FOO", f"remove it; free are {', '.join(FREE)}"),
+    ],
+)
+def test_only_settings_that_a_manifest_may_write_are_proposed(name: str, fix: str) -> None:
+    [violation] = read(manifest({"spec/engine/env": [{"name": name, "value": "1"}]}))[1]
+    assert violation.fix == fix
 
 
 def test_the_same_name_in_two_lists_is_the_roles_own() -> None:

@@ -35,7 +35,8 @@ def test_what_is_sound_is_read() -> None:
             "contextParallel",
         ),
         ({"engine": {}}, "spec.engine.image", "is missing", "Image of stock SGLang"),
-        ({"engine": None}, "spec.engine", "must be a mapping", "mapping"),
+        ({"engine": None}, "spec.engine", "must be a mapping", "values, with image"),
+        ({"model": 3}, "spec.model", "must be a mapping", "values, with name and source"),
         ({"engine": {"image": ""}}, "spec.engine.image", "is empty", "write"),
         ({"engine": {"image": 5}}, "spec.engine.image", "must be a text", "quotes"),
         (
@@ -120,6 +121,12 @@ def test_all_faults_are_told_at_once_and_none_twice() -> None:
         "spec.nothing",
         "spec.router.auth.secretRef",
     }
+
+
+def test_a_section_that_is_left_out_or_empty_names_what_it_needs() -> None:
+    told = read_form({"model": SOUND["model"]}, SharedKVDeploymentSpec).faults
+    assert [(v.field, v.reason) for v in told] == [("spec.engine", "is missing")]
+    assert told[0].fix.endswith(", with image")
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", 3])

@@ -37,7 +37,21 @@ def test_every_row_of_the_table_refuses_where_it_says(row: Refused, main: str) -
     at = f"t.{row.path.replace('[*]', '[0]')}"
     mine = [v for v in told if v.field == at and v.reason == row.reason]
     assert len(mine) == (1 if row.main in ("", main) else 0)
-    assert all(not row.instead or row.instead in v.fix for v in mine)
+    assert all(not row.instead or row.instead.removesuffix(" of the role") in v.fix for v in mine)
+
+
+@pytest.mark.parametrize(
+    ("template", "instead"),
+    [
+        ({"spec": {"containers": [{"name": ENGINE, "image": "x"}]}}, "spec.decode.image"),
+        ({"spec": {"containers": [{"name": ENGINE, "env": []}]}}, "spec.decode.env"),
+        ({"spec": {"serviceAccount": "x"}}, "spec.decode.podTemplate.spec.serviceAccountName"),
+        ({"spec": {"hostNetwork": True}}, "spec.pods.hostNetwork"),
+    ],
+)
+def test_the_place_instead_is_told_in_full(template: dict[str, Any], instead: str) -> None:
+    [told] = template_violations(template, path="spec.decode.podTemplate", main=ENGINE)
+    assert told.fix == f"remove it; its place is {instead}"
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row.main or 'both'}-{row.path}")

@@ -85,7 +85,8 @@ def test_a_deployment_comes_beside_faults_of_the_contract_but_not_of_form() -> N
         ({"metadata/name": None}, ["metadata.name"]),
         ({"metadata/name": 5}, ["metadata.name"]),
         ({"metadata": {"generateName": "glm-"}}, []),
-        ({"metadata": []}, ["metadata.name", "metadata"]),
+        ({"metadata": []}, ["metadata"]),
+        ({"metadata": None}, ["metadata"]),
         ({"metadata/labels": 3, "metadata/finalizers": "x"}, ["metadata.labels", "metadata.finalizers"]),
         ({"status": {"conditions": 5}}, []),
         ({"status": "x"}, []),
@@ -93,6 +94,39 @@ def test_a_deployment_comes_beside_faults_of_the_contract_but_not_of_form() -> N
 )
 def test_what_stands_around_the_spec(change: dict[str, Any], fields: list[str]) -> None:
     assert [v.field for v in read(manifest(change))[1]] == fields
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [(None, "is missing"), ("", "is missing"), (5, "must be a text")]
+)
+def test_a_name_that_is_none_and_one_that_is_no_text_are_told_apart(name: object, reason: str) -> None:
+    body = manifest({})
+    body["metadata"]["name"] = name
+    assert [(v.field, v.reason) for v in read(body)[1]] == [("metadata.name", reason)]
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "field"),
+    [
+        ((), True, "spec.true"),
+        ((), None, "spec.null"),
+        ((), 1, "spec.1"),
+        (("engine", "args"), 1, "spec.engine.args.1"),
+        (("engine", "args"), 1.5, "spec.engine.args.1.5"),
+        (("prefill", "podTemplate", "metadata", "labels"), 5, "spec.prefill.podTemplate.metadata.labels.5"),
+    ],
+)
+def test_a_key_that_is_no_text_is_told_with_the_rest(place: tuple[str, ...], key: object, field: str) -> None:
+    body = manifest({"spec/cache/pageSize": 32})
+    node = body["spec"]
+    for step in place:
+        node = node.setdefault(step, {})
+    node[key] = 2
+    deployment, found = read(body)
+    assert deployment is None
+    told = {v.field: v for v in found}
+    assert set(told) == {field, "spec.cache.pageSize"}
+    assert (told[field].reason, told[field].fix) == ("key must be a text", "put it in quotes")
 
 
 def test_an_inspected_shape_is_checked_where_the_manifest_tells_none() -> None:
