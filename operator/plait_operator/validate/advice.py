@@ -26,11 +26,11 @@ def warnings(new: SharedKVDeployment, old: SharedKVDeployment | None = None) -> 
     """
     spec = new.spec
     found = [
+        *_weights(spec),
         *_availability(spec),
         *_security(spec),
         *_images(spec),
         *_lengths(spec),
-        *_weights(spec),
         *_transfer(spec),
         *_scaling(spec),
     ]
