@@ -55,7 +55,7 @@ def test_every_engine_command_is_one_that_plait_accepts(
     page: str, env: dict[str, str], name: str, args: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config_json(TinyShape())))
-    flags = [str(tmp_path) if word == "/models/GLM-5" else word for word in args if word != "--"]
+    flags = [str(tmp_path) if word == "/models/GLM-5-FP8" else word for word in args if word != "--"]
     found = validate_launch(flags, env, engine_version="0.5.17")
     assert found == [], "\n".join(map(str, found))
 

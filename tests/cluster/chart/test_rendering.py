@@ -25,7 +25,7 @@ from plait_operator.command import app
 
 FILES = Path(CHART)
 EVERYTHING: dict[str, Any] = {
-    "images": {"registry": "local/mirror/", "operator": {"repository": "op", "digest": "sha256:" + "a" * 64}},
+    "images": {"registry": "local/mirror", "operator": {"repository": "op", "digest": "sha256:" + "a" * 64}},
     "imagePullSecrets": [{"name": "pull"}],
     "watchNamespaces": ["serving", "other"],
     "experimental": ["multi-host-groups"],
@@ -298,6 +298,8 @@ def test_the_operators_pods_are_those_that_the_routers_let_in(render: Render) ->
     ("values", "told"),
     [
         ({"operatr": {}}, "operatr"),
+        ({"operator": None}, "operator"),
+        ({"images": {"registry": "https://mirror.test/project"}}, "registry"),
         ({"operator": {"replica": 2}}, "replica"),
         ({"operator": {"replicas": "two"}}, "replicas"),
         ({"watchNamespaces": ["plait-system"]}, "the release's own namespace"),

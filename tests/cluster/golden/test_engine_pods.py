@@ -178,7 +178,7 @@ def test_the_runtime_is_put_in_before_the_engine(engines: Engines) -> None:
         assert (runtime["name"], preflight["name"]) == ("runtime", "preflight")
         assert runtime["image"] == "plait-runtime:0.1.0"
         # The engine's image is the stock one; Plait comes into it by a volume that the engine may only read.
-        assert preflight["image"] == engine(pod)["image"] == "sglang:v0.5.17"
+        assert preflight["image"] == engine(pod)["image"] == "lmsysorg/sglang:v0.5.17"
         mounts = {m["mountPath"]: m for m in engine(pod)["volumeMounts"]}
         assert mounts["/plait"]["readOnly"] is True
         assert {"name": "plait", "mountPath": "/plait"} in runtime["volumeMounts"]

@@ -35,7 +35,14 @@ def test_the_schema_is_one_and_takes_the_defaults():
 
 @pytest.mark.parametrize("path", sorted(CHART.glob("values-*.yaml")), ids=lambda p: p.stem)
 def test_it_takes_the_values_of_the_examples(path: Path):
-    assert [e.message for e in VALIDATOR.iter_errors(yaml.safe_load(path.read_text()))] == []
+    # As helm hands them over: on top of the defaults.
+    told = merged(VALUES, yaml.safe_load(path.read_text()))
+    assert [e.message for e in VALIDATOR.iter_errors(told)] == []
+
+
+def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = {key: merged(under[key], over[key]) for key in over if isinstance(under.get(key), dict)}
+    return {**under, **over, **both}
 
 
 def properties(schema: dict[str, Any]) -> dict[str, Any]:
@@ -62,6 +69,13 @@ def test_values_list_all_that_the_schema_knows(path: str):
         ("operator__replicas", "2"),
         ("admission__timeoutSeconds", 31),
         ("admission__failurePolicy", "Ignore"),
+        ("images__registry", "https://mirror.test/project"),
+        ("images__registry", "REGISTRY/PROJECT"),
+        ("images__registry", "mirror.test/project/"),
+        ("images__registry", "mirror.test//project"),
+        ("images__registry", " mirror.test"),
+        ("images__registry", "mirror.test/my project"),
+        ("images__registry", "mirror.test/project:tag"),
         ("images__pullPolicy", "Sometimes"),
         ("images__operator__tag", "a b"),
         ("images__operator__digest", "sha256:abc"),
@@ -89,6 +103,13 @@ def test_what_is_refused(change: str, value: object):
     assert faults(**{change: value}) != []
 
 
+@pytest.mark.parametrize("name", [key for key, value in VALUES.items() if isinstance(value, dict)])
+def test_what_templates_look_into_is_there(name: str):
+    # Helm drops a default that is set to null; a template would then end in a nil pointer.
+    told = {key: value for key, value in VALUES.items() if key != name}
+    assert [e.message for e in VALIDATOR.iter_errors(told)] == [f"'{name}' is a required property"]
+
+
 @pytest.mark.parametrize("name", ["apiServerCidrs", "apiServerPorts"])
 def test_a_policys_ends_can_be_narrowed_and_not_left_out(name: str):
     # Helm drops a default that is set to null, and a rule without ports or targets lets everything through.
@@ -100,6 +121,10 @@ def test_a_policys_ends_can_be_narrowed_and_not_left_out(name: str):
     ("change", "value"),
     [
         ("watchNamespaces", ["serving", "other"]),
+        ("images__registry", ""),
+        ("images__registry", "mirror.test:5000/some-project/a_b"),
+        ("images__registry", "localhost:5000"),
+        ("images__registry", "project"),
         ("images__operator__digest", "sha256:" + "a" * 64),
         ("imagePullSecrets", [{"name": "pull"}]),
         ("networkPolicies__apiServerPorts", [16443]),
