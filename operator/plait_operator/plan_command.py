@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import jsonpatch
 import yaml
 from rich.console import Console
 from rich.table import Table
@@ -18,15 +20,21 @@ from plait.contract.shape import ModelShape
 from plait.contract.violation import ContractError, Violation
 from plait_operator import names
 from plait_operator.actions import Action, Apply, Delete, Plan, SetFinalizer, WriteStatus
+from plait_operator.admission.defaults import defaults
 from plait_operator.api.resource import SharedKVDeployment
+from plait_operator.apply.kinds import CHILDREN
 from plait_operator.children.context import Release
 from plait_operator.children.inspect import inspected_map
+from plait_operator.manifests import KIND, Manifests, Written, read_manifests
 from plait_operator.observed import Manifest, Observed, Ref
 from plait_operator.plan.plan import make_plan
-from plait_operator.validate import read, warnings
+from plait_operator.validate import EXPERIMENTAL, read, warnings
+from plait_operator.validate.form import Form
 
-KIND = "SharedKVDeployment"
-Form = Literal["table", "json", "yaml"]
+Output = Literal["table", "json", "yaml"]
+
+_WIDE = 1000
+"""Characters a line in a pipe."""
 
 
 class _Plain(yaml.SafeDumper):
@@ -50,14 +58,18 @@ class Told(NamedTuple):
     status: Manifest
 
 
-def run_plan(path: Path, *, form: Form, config: Path | None, apis: frozenset[str], release: Release) -> int:
+def run_plan(path: Path, *, form: Output, config: Path | None, apis: frozenset[str], release: Release) -> int:
     """Print the plan of every SharedKVDeployment in `path` ("-": standard input).
 
     `config`: the model's config.json, for a spec that names neither family nor shape. Exit status: 0, or 1
-    when a manifest is refused. Raises PlanError for what is no manifest.
+    when a manifest is refused or its kind misspelt. Raises PlanError for what is no manifest, and for names
+    of features and kinds that are none.
     """
     shape = None if config is None else _config(config)
-    told = [_told(body, shape, apis=apis, release=release) for body in bodies(path)]
+    _known_names("--experimental", release.experimental, EXPERIMENTAL)
+    _known_names("--api", apis, {kind.kind for kind in CHILDREN if kind.optional})
+    found = manifests_of(path)
+    told = [_told(each, shape, apis=apis, release=release) for each in found.deployments]
     if form == "json":
         print(json.dumps([_json(each) for each in told], indent=2))
     elif form == "yaml":
@@ -66,37 +78,49 @@ def run_plan(path: Path, *, form: Form, config: Path | None, apis: frozenset[str
         _to_stderr(told)
     else:
         for each in told:
-            _print(each, Console(), config_known=config is not None)
-    return 1 if any(each.violations for each in told) else 0
+            _print(each, _console(), config_known=config is not None)
+    for skipped in found.skipped:
+        print(f"skipped: {skipped}", file=sys.stderr)
+    refused = any(each.violations for each in told) or any(each.meant for each in found.skipped)
+    return 1 if refused else 0
 
 
-def bodies(path: Path) -> Iterator[Manifest]:
-    """The SharedKVDeployments of a file. Raises PlanError when there is none, or no YAML."""
+def manifests_of(path: Path) -> Manifests:
+    """The manifests of a file. Raises PlanError when no SharedKVDeployment is in it, or no YAML."""
     name = "standard input" if str(path) == "-" else str(path)
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+        found = read_manifests(sys.stdin.read() if str(path) == "-" else path.read_text())
     except OSError as error:
         raise PlanError(f"{name} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise PlanError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
-    found = [one for one in documents if isinstance(one, dict) and one.get("kind") == KIND]
-    if not found:
-        kinds = sorted({str(one.get("kind")) if isinstance(one, dict) else "no object" for one in documents})
-        raise PlanError(f"{name} holds no {KIND} (it holds: {', '.join(kinds) or 'nothing'})")
-    yield from found
+    if not found.deployments:
+        held = ", ".join(sorted({each.kind for each in found.skipped})) or "nothing"
+        hint = f"; did you mean {KIND}?" if any(each.meant for each in found.skipped) else ""
+        raise PlanError(f"{name} holds no {KIND} (it holds: {held}{hint})")
+    return found
+
+
+def _known_names(option: str, given: frozenset[str], known: Iterable[str]) -> None:
+    """Raises PlanError for a name that means nothing, and would change nothing without a word."""
+    for name in sorted(given.difference(known)):
+        raise PlanError(f"{option}: {name!r} is none of {', '.join(sorted(known))}")
 
 
 def _told(
-    body: Manifest, config: Mapping[str, Any] | None, *, apis: frozenset[str], release: Release
+    written: Written, config: Mapping[str, Any] | None, *, apis: frozenset[str], release: Release
 ) -> Told:
+    # As admission does, which fills in before it checks.
+    body: Manifest = jsonpatch.apply_patch(written.body, defaults(written.body))
     metadata = body.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     # Where the API server would fill in its own.
     filled = {"namespace": "default", "uid": "", "generation": 1, **metadata}
     body = {**body, "metadata": filled} if metadata else body
     shape = None if config is None else ModelShape.from_config(config, source="config.json")
-    deployment, violations = read(body, shape=shape, experimental=release.experimental)
+    deployment, found = read(body, shape=shape, experimental=release.experimental)
+    form = Form(None, written.faults)
+    violations = [*written.faults, *(each for each in found if not form.hides(each.field))]
     name = f"{filled['namespace']}/{metadata.get('name', '')}"
     if deployment is None or violations:
         return Told(name, violations, [], Plan(()), {})
@@ -130,16 +154,32 @@ def _config(path: Path) -> Mapping[str, Any]:
     return config
 
 
+def _console() -> Console:
+    """In a pipe as wide as its lines are: what reads them looks for whole names."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDE
+    return console
+
+
+def _table(*columns: str, **options: Any) -> Table:
+    """A table that cuts nothing off: names are there to be copied."""
+    table = Table(**options)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
 def _print(told: Told, console: Console, *, config_known: bool) -> None:
     if told.violations:
-        table = Table("field", "value", "why not", "instead", show_lines=True)
+        table = _table("field", "value", "why not", "instead", show_lines=True)
         for each in told.violations:
             value = "" if each.value is None else repr(each.value)
             table.add_row(*(Text(cell) for cell in (each.field, value, each.reason, each.fix)))
         console.print(table)
         console.print(Text(f"{told.name}: refused, {len(told.violations)} to correct", "bold red"))
         return
-    table = Table("", "action", "object", "what", title=told.name, title_justify="left")
+    table = _table("", "action", "object", "what", title=told.name, title_justify="left")
     for number, action in enumerate(told.plan.actions, 1):
         row = _row(action)
         if row is not None:

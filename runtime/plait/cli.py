@@ -168,12 +168,12 @@ def plan(
         raise _fail("--json and --yaml exclude each other: give one")
     try:
         from plait_operator.children.context import Release
-        from plait_operator.plan_command import Form, PlanError, run_plan
+        from plait_operator.plan_command import Output, PlanError, run_plan
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "plait_operator":
             raise
         raise _fail("the operator's package is not installed here: pip install 'plait[operator]'") from error
-    form: Form = "json" if as_json else "yaml" if as_yaml else "table"
+    form: Output = "json" if as_json else "yaml" if as_yaml else "table"
     release = Release(experimental=frozenset(experimental or ()))
     try:
         code = run_plan(file, form=form, config=config, apis=frozenset(api or ()), release=release)

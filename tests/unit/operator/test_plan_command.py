@@ -75,6 +75,71 @@ def test_several_in_one_file_and_others_beside(tmp_path: Path) -> None:
     assert [one["deployment"] for one in told] == ["default/glm", "n/other"]
 
 
+def test_what_is_no_deployment_is_told_and_a_misspelt_one_fails(tmp_path: Path) -> None:
+    secret = {"kind": "Secret", "metadata": {"name": "keys"}}
+    told = plan(written(tmp_path, GOOD, secret))
+    assert told.exit_code == 0
+    assert "skipped: Secret/keys\n" in told.stderr
+    told = plan(written(tmp_path, GOOD, {**GOOD, "kind": "SharedKVdeployment"}), "--json")
+    assert told.exit_code == 1
+    assert "skipped: SharedKVdeployment/glm: did you mean SharedKVDeployment?" in told.stderr
+    assert [one["ok"] for one in json.loads(told.stdout)] == [True]
+
+
+def test_a_published_model_is_known_by_its_repository_as_at_admission(tmp_path: Path) -> None:
+    body = unknown()
+    body["spec"]["model"]["source"] = {"hub": {"repo": "deepseek-ai/DeepSeek-V3.2"}}
+    told = plan(written(tmp_path, body))
+    assert told.exit_code == 0, told.output
+    assert "contract: wire" in told.output
+    assert "Job/" not in told.output
+    # Its own family is refused as at admission, when it is another's.
+    body["spec"]["model"]["family"] = "glm-5-fp8"
+    assert "spec.model.family" in plan(written(tmp_path, body)).output
+
+
+def test_faults_of_the_text_come_with_those_of_the_manifest(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    text = yaml.safe_dump({**GOOD, "spec": {**GOOD["spec"], "cache": {"pageSize": 32}}})
+    path.write_text(f"{text}  on: 3\n  router: {{replicas: 2}}\n  router: {{replicas: 3}}\n")
+    [told] = json.loads(plan(str(path), "--json").stdout)
+    fields = {one["field"]: one["reason"] for one in told["violations"]}
+    assert len(fields) == len(told["violations"]) == 3
+    assert fields["spec.on"].endswith("key must be a text")
+    assert fields["spec.router"].endswith("is written twice, and only one can hold")
+    assert "spec.cache.pageSize" in fields
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "known"),
+    [
+        ("--experimental", "foo", "multi-host-groups"),
+        ("--api", "foo", "LeaderWorkerSet, PodMonitor, ServiceMonitor"),
+        ("--api", "Deployment", "ServiceMonitor"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused(good: str, option: str, name: str, known: str) -> None:
+    told = plan(good, option, name)
+    assert told.exit_code == 2
+    assert f"{option}: '{name}' is none of " in told.output
+    assert known in told.output
+
+
+@pytest.mark.parametrize("columns", ["40", None])
+def test_names_are_never_cut(tmp_path: Path, columns: str | None) -> None:
+    body = {**GOOD, "metadata": {"name": "a-name-of-some-length-as-teams-write-them"}}
+    path = written(tmp_path, body)
+    told = CliRunner().invoke(cli.app, ["plan", path], env={"COLUMNS": columns})
+    assert told.exit_code == 0
+    assert "…" not in told.output
+    if columns is None:  # a pipe
+        [plan_] = json.loads(plan(path, "--json").stdout)
+        applied = [one["manifest"] for one in plan_["actions"] if one["action"] == "Apply"]
+        assert applied
+        for manifest in applied:
+            assert f"{manifest['kind']}/{manifest['metadata']['name']} " in told.output
+
+
 def test_standard_input() -> None:
     assert plan("-", stdin=yaml.safe_dump(GOOD)).exit_code == 0
 
@@ -139,7 +204,15 @@ def test_no_file(tmp_path: Path, good: str) -> None:
     assert "cannot be read" in plan(good, "--config", str(tmp_path / "none")).output
 
 
-@pytest.mark.parametrize(("text", "words"), [("{", "is no JSON"), ("{}", "config.json")])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no JSON"),
+        ("{}", "config.json"),
+        ("[1]", "not a JSON object"),
+        ('"x"', "not a JSON object"),
+    ],
+)
 def test_no_config(tmp_path: Path, good: str, text: str, words: str) -> None:
     config = tmp_path / "config.json"
     config.write_text(text)
