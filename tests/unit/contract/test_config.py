@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from plait.contract.config import StackConfig, load_config, read_config
+from plait.contract.validate import validate_file
 from plait.contract.violation import ContractError
 
 GOOD = """\
@@ -114,3 +115,20 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match=r"none\.yaml"):
         read_config(tmp_path / "none.yaml")
+
+
+def test_the_page_shows_every_field_and_its_default(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "check.md").read_text()
+    shown = page.partition("```yaml\n")[2].partition("```")[0]
+    path = write(tmp_path, shown)
+    assert validate_file(path) == []
+    config, default = load_config(path), StackConfig()
+    said = 0
+    for name in StackConfig.model_fields:
+        section = getattr(config, name)
+        for field, told in type(section).model_fields.items():
+            line = next(each for each in shown.splitlines() if f" {told.alias}:" in each)
+            if line.rpartition("# ")[2].startswith(("default,", "default;")) or line.endswith("# default"):
+                assert getattr(section, field) == getattr(getattr(default, name), field), line
+                said += 1
+    assert said == 6
