@@ -8,20 +8,28 @@ import pytest
 from tests.cluster.faults.stack import FLAGS, Json, Stack
 from tests.cluster.harness.api import Api
 from tests.cluster.harness.cluster import Cluster
-from tests.cluster.harness.fake_nodes import FakeNodes
+from tests.cluster.harness.fake_nodes import TAINT, FakeNodes
 from tests.cluster.harness.operators import Operators
 from tests.cluster.harness.processes import Process
 
 NODES = [f"fault-{number}" for number in range(10)]
+CPU_NODE = "fault-cpu"
 
 
 @pytest.fixture(scope="session")
 def room(kwok: FakeNodes, api: Api) -> FakeNodes:
     """GPU nodes with room for a rollout, and one node for what asks for no GPU."""
     kwok.add(api, *NODES)
-    kwok.add(api, "fault-cpu", gpus=0)
-    api.patch("v1", "Node", "fault-cpu", "", {"spec": {"taints": None}})
+    kwok.add(api, CPU_NODE, gpus=0)
     return kwok
+
+
+@pytest.fixture(autouse=True)
+def open_to_all(room: FakeNodes, api: Api) -> Iterator[None]:
+    """The node without GPUs takes any pod during a test of this folder, and none of another's."""
+    api.patch("v1", "Node", CPU_NODE, "", {"spec": {"taints": None}})
+    yield
+    api.patch("v1", "Node", CPU_NODE, "", {"spec": {"taints": [TAINT]}})
 
 
 @pytest.fixture
