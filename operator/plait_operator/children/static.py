@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from plait_operator.children.accounts import accounts
 from plait_operator.children.autoscalers import autoscalers
 from plait_operator.children.budgets import budgets
@@ -14,15 +11,11 @@ from plait_operator.children.policies import policies
 from plait_operator.children.roles import prefill_role
 from plait_operator.children.router import router
 from plait_operator.children.services import services
-from plait_operator.observed import Manifest, Ref
+from plait_operator.observed import Manifest
 
 
-def static(ctx: Context, *, live: Mapping[Ref, Mapping[str, Any]]) -> list[Manifest]:
-    """Every such child, what others depend on first; the order depends on nothing but the spec.
-
-    `live`: the children as they are.
-    """
-    del live  # nothing here depends on it yet
+def static(ctx: Context) -> list[Manifest]:
+    """Every such child, what others depend on first; the order depends on nothing but the spec."""
     return [
         *accounts(ctx),
         # Before any pod: one that starts without them talks to everybody for a moment.

@@ -136,7 +136,7 @@ def _blueprint(given: _Given) -> Blueprint:
         context_length=context_length_of(spec, shape) if shape is not None else 0,
         apis=given.apis,
     )
-    fixed = tuple(Built.of(manifest) for manifest in static(ctx, live={}))
+    fixed = tuple(Built.of(manifest) for manifest in static(ctx))
     if shape is None:
         return Blueprint(context=ctx, static=fixed, targets={}, workloads={})
     return Blueprint(

@@ -22,7 +22,7 @@ EVERYTHING = {
 
 
 def test_what_there_is_and_in_which_order():
-    told = [(m["kind"], m["metadata"]["name"]) for m in static(context(**EVERYTHING), live={})]
+    told = [(m["kind"], m["metadata"]["name"]) for m in static(context(**EVERYTHING))]
     assert told == [
         ("ServiceAccount", "glm-router"),
         ("Role", "glm-router"),
@@ -50,7 +50,7 @@ def test_what_there_is_and_in_which_order():
 
 @pytest.mark.parametrize("name", ["glm", LONG, "a-" * 31 + "b"])
 def test_every_child_is_owned_labelled_and_has_a_name_of_its_own_that_fits(name: str):
-    children = static(context(name=name, **EVERYTHING), live={})
+    children = static(context(name=name, **EVERYTHING))
     for child in children:
         metadata = child["metadata"]
         assert metadata["namespace"] == "serving"
@@ -63,13 +63,13 @@ def test_every_child_is_owned_labelled_and_has_a_name_of_its_own_that_fits(name:
 
 
 def test_the_same_spec_gives_the_same_text():
-    first, second = (json.dumps(static(context(**EVERYTHING), live={})) for _ in range(2))
+    first, second = (json.dumps(static(context(**EVERYTHING))) for _ in range(2))
     assert first == second
 
 
 def test_manifests_share_no_parts_that_a_caller_could_change():
     ctx = context(router={"resources": {"limits": {"memory": "1Gi"}}})
-    before = json.dumps(static(ctx, live={}))
-    for child in static(ctx, live={}):
+    before = json.dumps(static(ctx))
+    for child in static(ctx):
         child["metadata"]["labels"]["x"] = "y"
-    assert json.dumps(static(ctx, live={})) == before
+    assert json.dumps(static(ctx)) == before

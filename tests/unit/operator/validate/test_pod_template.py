@@ -163,9 +163,7 @@ def test_what_is_refused_is_what_the_pods_really_have() -> None:
         )
         pods = [(ENGINE, template(context, role)["spec"]) for role in ("prefill", "decode")]
         routers = [
-            child["spec"]["template"]["spec"]
-            for child in static(context, live={})
-            if child["kind"] == "Deployment"
+            child["spec"]["template"]["spec"] for child in static(context) if child["kind"] == "Deployment"
         ]
         assert len(routers) == 1
         for main, pod in [*pods, (ROUTER, routers[0])]:
