@@ -49,6 +49,11 @@ def short(*parts: str, limit: int = LIMIT) -> str:
     return f"{head}-{tail}"
 
 
+def hash_label(digest: str) -> str:
+    """A contract's hash as labels hold it. What is compared with a label must be cut here as well."""
+    return digest[:16]  # a label holds no more than 63 characters
+
+
 def labels(instance: str, *, role: str = "") -> dict[str, str]:
     """Labels of a child of deployment `instance`."""
     told = {**OWNED, INSTANCE: instance}

@@ -187,7 +187,8 @@ def _print(told: Told, console: Console, *, config_known: bool) -> None:
     console.print(table)
     contract, capacity = told.status.get("contract") or {}, told.status.get("capacity") or {}
     if contract.get("wire"):
-        console.print(Text(f"contract: wire {contract['wire'][:16]}, group {contract['group'][:16]}"))
+        wire, group = names.hash_label(contract["wire"]), names.hash_label(contract["group"])
+        console.print(Text(f"contract: wire {wire}, group {group}"))
     elif not config_known:
         note = "The model's shape is not known yet: with --config FILE (its config.json) engines are planned."
         console.print(Text(note, "yellow"))

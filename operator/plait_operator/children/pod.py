@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from plait.contract.kv import GroupContract
 from plait_operator import names
@@ -15,9 +15,6 @@ from plait_operator.children.probes import grace, lifecycle, probes
 from plait_operator.children.security import USER, restricted_container
 from plait_operator.observed import Manifest
 
-_DIGITS: Final = 16
-"""Of a contract's hash: a label holds no more than 63 characters."""
-
 
 def contract(ctx: Context) -> GroupContract:
     """The contract. Raises ValueError while the model's shape is unknown: then there are no pods to make."""
@@ -28,8 +25,8 @@ def contract(ctx: Context) -> GroupContract:
 
 def hashes(ctx: Context, role: str) -> dict[str, str]:
     """Labels with the contract's hashes; decode has no group."""
-    told = {names.WIRE_HASH: contract(ctx).wire.hash[:_DIGITS]}
-    return {**told, names.GROUP_HASH: contract(ctx).hash[:_DIGITS]} if role == "prefill" else told
+    told = {names.WIRE_HASH: names.hash_label(contract(ctx).wire.hash)}
+    return {**told, names.GROUP_HASH: names.hash_label(contract(ctx).hash)} if role == "prefill" else told
 
 
 def pod(ctx: Context, role: str, *, contract_map: str, worker: bool = False) -> Manifest:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from plait.contract.violation import ContractError, Violation
+from plait_operator import names
 from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.capacity import context_length_of, contract_of, shape_of
 from plait_operator.children.context import Context, Release
@@ -59,7 +60,7 @@ class Blueprint:
     def wire(self) -> str:
         """Digits of the wire hash as labels carry them; empty while it is not known."""
         contract = None if self.context is None else self.context.contract
-        return "" if contract is None else contract.wire.hash[:16]
+        return "" if contract is None else names.hash_label(contract.wire.hash)
 
 
 def blueprint(

@@ -18,7 +18,6 @@ from plait_operator.status.problems import problems_of
 WORKLOADS: Final = frozenset({"Deployment", "LeaderWorkerSet"})
 _ENDED: Final = frozenset({"Failed", "Succeeded"})
 """Phases of pods that hold nothing any more; their workload has made others in their place."""
-_HASH_DIGITS: Final = 16
 _PASSING: Final = frozenset({Reason.WAITING_FOR_ROUTERS})
 
 
@@ -231,7 +230,7 @@ def _wire(observed: Observed, load: Workload | None, pods: Iterable[PodFact], re
         return load.wire
     uids = {pod.uid for pod in pods}
     said = {
-        engine.wire_hash[:_HASH_DIGITS]
+        names.hash_label(engine.wire_hash)
         for router in observed.routers
         for engine in router.engines
         if engine.wire_hash and engine.identity.partition("/")[0] in uids
