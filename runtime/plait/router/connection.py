@@ -30,6 +30,9 @@ log = logging.getLogger("plait.router.connection")
 
 # Requests of one client behind the one that is answered.
 _MOST_WAITING = 16
+# What a refused client still sends is read and dropped for so many seconds. A socket that is closed over
+# unread bytes is reset, and a reset takes the answer from a client that has not read it yet.
+_LEAVE_SECONDS = 2.0
 
 
 class Limits(NamedTuple):
@@ -85,6 +88,7 @@ class ClientConnection:
         self._upgrade = False
         self._head_bytes = 0
         self._refused = False
+        self._leaving = False
         self._late_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
 
@@ -108,7 +112,7 @@ class ClientConnection:
         self._arm(self._limits.head_seconds, self._head_late)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._refused or self._leaving:
             return
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -131,7 +135,7 @@ class ClientConnection:
                 self._refuse(
                     RouterError(400, "This is not HTTP/1.1 as it is specified.", code="malformed_http")
                 )
-        if self._refused:
+        if self._refused or self._leaving:
             return
         if self._in_head:
             if self._head_bytes > self._limits.head_bytes:
@@ -206,7 +210,7 @@ class ClientConnection:
         self._disarm()
         parser = self._parser
         assert parser is not None
-        if self.transport.is_closing():
+        if self._leaving or self.transport.is_closing():
             # What a client sent behind a request whose answer closes the connection is nobody's.
             self._refused = True
             raise _RefusedError
@@ -314,7 +318,7 @@ class ClientConnection:
         self.serving = self._running = None
         self._answering = False
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        if self._leaving or self.transport.is_closing():
             return
         if self._flow is not None and self._flow.read_paused:
             self._flow.resume_reading()
@@ -329,6 +333,26 @@ class ClientConnection:
                 self._run_app(request)
         else:
             self._idle_timer = self._loop.call_later(self._keep_alive, self._idle)
+
+    def leave(self, *, unread: bool) -> None:
+        """The connection's last answer is written: close. `unread`: its client may still be sending."""
+        transport = self.transport
+        if self._leaving or transport.is_closing():
+            return
+        if not (unread or self._refused):
+            transport.close()
+            return
+        self._leaving = True
+        self._disarm()
+        assert self._flow is not None
+        self._flow.resume_reading()
+        if transport.can_write_eof():  # not under TLS: there the client goes by the answer's length
+            transport.write_eof()
+        self._arm(_LEAVE_SECONDS, self._left)
+
+    def _left(self) -> None:
+        self._late_timer = None
+        self.transport.close()
 
     def shutdown(self) -> None:
         """The server ends: close when what is under way is answered."""
@@ -455,7 +479,7 @@ class ClientConnection:
         lines.append(b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body))
         lines.append(body)
         transport.write(b"".join(lines))
-        transport.close()
+        self.leave(unread=True)
 
 
 def _parser(connection: ClientConnection) -> httptools.HttpRequestParser:

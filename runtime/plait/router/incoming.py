@@ -280,7 +280,7 @@ class Incoming:
         self.response_complete = True
         self.on_gone = self.on_drained = None
         if not self.keep_alive:
-            self._transport.close()
+            self._connection.leave(unread=self.more_body)
         self._connection.answered()
 
 

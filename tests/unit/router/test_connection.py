@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 
 import pytest
@@ -11,6 +12,8 @@ from tests.unit.router.asking import CHAT, CHAT_PATH, STREAMED, outcomes
 from tests.unit.router.conftest import Lab, RunningRouter, brief
 from tests.unit.router.stub_engine import StubEngine, answer, chat_events, hang, streams
 from tests.unit.router.wire import request, wire
+
+from plait.router import connection
 
 ASKED = request(CHAT)
 
@@ -251,6 +254,51 @@ async def test_body_that_is_too_large(lab: Lab, how: str) -> None:
         assert got.headers["connection"] == "close"
         assert await client.closed() == b""
     assert outcomes(router, "refused") == 1
+
+
+@pytest.mark.parametrize("why", ["body", "head", "malformed"])
+async def test_refusal_reaches_a_client_that_is_still_sending(lab: Lab, why: str) -> None:
+    """A close over bytes that nobody read is a reset, which takes the answer away from its client."""
+    router = await lab.router(max_body_bytes=10_000)
+    sent, status = {
+        "body": (request(headers=("content-length: 9000000",)), 413),
+        "head": (b"POST / HTTP/1.1\r\nx: " + b"y" * 100_000, 431),
+        "malformed": (b"\x16\x03\x01 no HTTP\r\n\r\n", 400),
+    }[why]
+    loop, (host, _, port) = asyncio.get_running_loop(), router.url.removeprefix("http://").partition(":")
+    # A plain socket: asyncio's streams forget what they have received once a write fails.
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        for piece in (sent, *[b"z" * 50_000] * 20):
+            await loop.run_in_executor(None, client.sendall, piece)
+            await asyncio.sleep(0.01)
+        got = b""
+        while part := await loop.run_in_executor(None, client.recv, 1 << 16):
+            got += part
+    assert got.startswith(b"HTTP/1.1 %d " % status)
+    assert json.loads(got.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+
+
+async def test_client_that_never_stops_sending_is_left_in_the_end(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_LEAVE_SECONDS", 0.3)
+    router = await lab.router(max_body_bytes=10_000)
+    async with wire(router.url) as client:
+        await client.send(request(headers=("content-length: 90000000",)))
+        assert (await client.answer()).status == 413
+        assert await client.closed() == b""
+        began = time.monotonic()
+
+        async def send_on() -> None:
+            while True:
+                client.writer.write(b"z" * 1000)
+                await client.writer.drain()
+                await asyncio.sleep(0.01)
+
+        async with asyncio.timeout(20):
+            with pytest.raises(ConnectionError):
+                await send_on()
+        assert time.monotonic() - began < router.within(1.0)
 
 
 async def test_body_of_the_limit_is_served(lab: Lab) -> None:

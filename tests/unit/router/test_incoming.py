@@ -39,6 +39,9 @@ class Line:
     def close(self) -> None:
         self.closed = self.closed or "close"
 
+    def leave(self, *, unread: bool) -> None:
+        self.closed = self.closed or ("leave" if unread else "close")
+
     def abort(self) -> None:
         self.closed = "abort"
 
@@ -136,7 +139,7 @@ def test_body_that_is_too_large_closes(how: str) -> None:
     assert head.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in head
     assert json.loads(body)["error"]["code"] == "body_too_large"
-    assert it.line.closed == "close"
+    assert it.line.closed == "leave"
     # What still comes is nobody's.
     it.incoming.feed(b"x")
     it.incoming.arrived()
@@ -163,7 +166,7 @@ def test_large_body_of_a_refused_head_is_not_waited_for() -> None:
     for _ in range(70):
         it.incoming.feed(b"x" * 1000)
     assert it.sent[0].startswith(b"HTTP/1.1 401 ")
-    assert it.line.closed == "close"
+    assert it.line.closed == "leave"
     assert it.line.turns == 1
 
 
@@ -173,7 +176,7 @@ def test_head_whose_body_is_of_no_use_closes_at_once(status: int) -> None:
     it.handler.refuses = RouterError(status, "no")
     it.incoming.begin()
     assert it.sent[0].startswith(b"HTTP/1.1 %d " % status)
-    assert it.line.closed == "close"
+    assert it.line.closed == "leave"
 
 
 def test_body_is_asked_for_only_where_it_is_wanted() -> None:
