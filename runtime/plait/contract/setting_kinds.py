@@ -30,6 +30,41 @@ class Owners(StrEnum):
     RANDOM = "random"
 
 
+class PeerAccess(StrEnum):
+    """Whether the ranks of a group map each other's memory."""
+
+    AUTO = "auto"
+    """Where they can; else collectives, on all ranks."""
+    REQUIRED = "required"
+    OFF = "off"
+
+
+class GatherPath(StrEnum):
+    """How the prefix part of the dense view is fetched."""
+
+    AUTO = "auto"
+    """As the costs say, for each batch."""
+    COPY = "copy"
+    """Runs by the copy engine, fragments by the kernel."""
+    PULL = "pull"
+    """All by the kernel."""
+    COLLECTIVE = "collective"
+    PEER_VIEW = "peer-view"
+    """Not fetched: attention reads the owners' pages."""
+
+    @property
+    def needs_peers(self) -> bool:
+        """Whether it reads memory that the ranks have mapped."""
+        return self in (GatherPath.COPY, GatherPath.PULL, GatherPath.PEER_VIEW)
+
+
+class Kernels(StrEnum):
+    """Which implementations of kernels are used."""
+
+    AUTO = "auto"
+    TORCH = "torch"
+
+
 class BadValueError(ValueError):
     """A value that does not parse: reason and fix."""
 
@@ -102,6 +137,14 @@ def _parse_folder(text: str) -> Path | None:
     return path
 
 
+def _parse_file(text: str) -> Path | None:
+    if text and not Path(text).is_absolute():
+        raise BadValueError(
+            "not an absolute path", "the absolute path of a file that the first rank can read"
+        )
+    return Path(text) if text else None
+
+
 def _parse_fault(text: str) -> Fault | None:
     if not text:
         return None
@@ -114,5 +157,6 @@ def _parse_fault(text: str) -> Fault | None:
 SWITCH = Kind("switch", "0, 1", _parse_switch)
 TOKENS = Kind("tokens", f"0 or a multiple of {PAGE_SIZE}", _parse_tokens)
 FOLDER = Kind("folder", "empty or an absolute path", _parse_folder)
+FILE = Kind("file", "empty or an absolute path", _parse_file)
 FAULT = Kind("fault", "empty, name or name:argument", _parse_fault)
-MAY_BE_EMPTY = (FOLDER, FAULT)
+MAY_BE_EMPTY = (FOLDER, FILE, FAULT)

@@ -9,51 +9,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from plait.contract.layouts import Layout, Split
 from plait.contract.setting_kinds import (
     FAULT,
+    FILE,
     FOLDER,
-    MAY_BE_EMPTY,
     SWITCH,
     TOKENS,
-    BadValueError,
     Fault,
-    Kind,
+    GatherPath,
+    Kernels,
     Owners,
+    PeerAccess,
     choice,
     seconds,
 )
-from plait.contract.violation import ContractError, Violation, nearest
+from plait.contract.setting_table import (
+    PREFIX,
+    SettingRow,
+    SettingsError,
+    about,
+    read,
+    rows,
+    variable,
+    written,
+)
 
-PREFIX = "PLAIT_"
+__all__ = ["PREFIX", "SettingRow", "Settings", "SettingsError", "markdown", "variable"]
+
 _TOKEN_SPLITS = dict.fromkeys(
     ("token-round-robin", "round-robin", "round-robin-split", "token-interleave"),
     "token round-robin makes every rank compute a part of every page, so that no rank could own one",
 )
-
-
-class SettingsError(ContractError):
-    """Every unknown name and bad value of the environment at once."""
-
-
-class SettingRow(NamedTuple):
-    """One variable, in words, for `plait doctor` and the docs. `value` is the one in force."""
-
-    name: str
-    kind: str
-    default: str
-    allowed: str
-    does: str
-    cost: str
-    value: str
-
-
-def _about(kind: Kind, *, does: str, cost: str) -> dict[str, object]:
-    return {"kind": kind, "does": does, "cost": cost}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +52,7 @@ class Settings:
 
     layout: Layout = field(
         default=Layout.OFF,
-        metadata=_about(
+        metadata=about(
             choice(Layout),
             does="Where pages live. off: the plugin is inert. plain: stock storage with Plait's contract, "
             "transfer and status (decode). replicated: Plait's split and allocator, every rank "
@@ -72,7 +62,7 @@ class Settings:
     )
     split: Split = field(
         default=Split.PAGE_INTERLEAVE,
-        metadata=_about(
+        metadata=about(
             choice(Split, refused=_TOKEN_SPLITS),
             does="Which rank the page allocator prefers for the next page of a sequence; owners compute "
             "their pages.",
@@ -81,7 +71,7 @@ class Settings:
     )
     cpu: bool = field(
         default=False,
-        metadata=_about(
+        metadata=about(
             SWITCH,
             does="Supply what stock SGLang lacks on a machine without a GPU. Refused where CUDA is present.",
             cost="Slow reference kernels: for tests and the demo.",
@@ -89,15 +79,80 @@ class Settings:
     )
     prefetch: bool = field(
         default=True,
-        metadata=_about(
+        metadata=about(
             SWITCH,
             does="Fetch the prefix part of the next layer's dense view one layer ahead.",
             cost="None: it takes no memory of its own. Off, every layer waits for its gather.",
         ),
     )
+    peer_access: PeerAccess = field(
+        default=PeerAccess.AUTO,
+        metadata=about(
+            choice(PeerAccess),
+            does="Whether the ranks of a group map each other's pools. auto: where they can; else they "
+            "gather by collectives, with one line in the log and a metric. required: where they cannot, the "
+            "engine does not start. off: collectives.",
+            cost="Address space. off: a gather costs more time, and memory for what it sends and receives.",
+        ),
+    )
+    peer_timeout_s: float = field(
+        default=30.0,
+        metadata=about(
+            seconds(least=0.1, most=3600),
+            does="How long a rank waits for the others, when they map each other's memory at the start and "
+            "at the barriers of a forward. Then it names those that are missing, and the group stops.",
+            cost="None. But a rank that falls so far behind the others (kernels that compile, a debugger) "
+            "stops the group.",
+        ),
+    )
+    gather_path: GatherPath = field(
+        default=GatherPath.AUTO,
+        metadata=about(
+            choice(GatherPath),
+            does="How the prefix part of the dense view is fetched. auto: the cheapest way for each batch. "
+            "copy: copy engine. pull: kernel. collective: all-gather. peer-view: not at all, attention reads "
+            "the owners' pages. One that is forced is for measurements.",
+            cost="auto: microseconds of host time for each batch. Forced: what auto would have saved.",
+        ),
+    )
+    gather_costs: Path | None = field(
+        default=None,
+        metadata=about(
+            FILE,
+            does="Table of costs (JSON) that the choice of ways goes by; all ranks take the first rank's. "
+            "Empty: measured at the start.",
+            cost="None; it saves the measurement, milliseconds of the start.",
+        ),
+    )
+    gather_log: bool = field(
+        default=False,
+        metadata=about(
+            SWITCH,
+            does="One line in the log for each batch: its pages, runs and fragments, which way, and why.",
+            cost="A line for each batch and rank: not for production.",
+        ),
+    )
+    kernels: Kernels = field(
+        default=Kernels.AUTO,
+        metadata=about(
+            choice(Kernels),
+            does="auto: each Triton kernel that equals its torch reference at the start, on all ranks; torch "
+            "for the rest, with one warning and a metric. torch: the references alone.",
+            cost="auto: seconds of a first start, while kernels compile. torch: slow.",
+        ),
+    )
+    narrow_tail: bool = field(
+        default=True,
+        metadata=about(
+            SWITCH,
+            does="At the end of prefill collect only the hidden states that are used, the last token's of "
+            "each request; all of them where a request asks for them or for the prompt's log-probabilities.",
+            cost="None. Off, the hidden states of all tokens travel to all ranks.",
+        ),
+    )
     scratch_tokens: int = field(
         default=0,
-        metadata=_about(
+        metadata=about(
             TOKENS,
             does="Tokens that one dense scratch slot holds: no batch's prefixes and chunks together exceed "
             "it. 0: planned from the memory.",
@@ -106,7 +161,7 @@ class Settings:
     )
     state_dir: Path | None = field(
         default=None,
-        metadata=_about(
+        metadata=about(
             FOLDER,
             does="Folder in which the ranks of an engine leave their status for GET /plait/status. Empty: "
             "a folder of the engine's own under the system's temporary folder.",
@@ -115,7 +170,7 @@ class Settings:
     )
     status_interval_s: float = field(
         default=0.2,
-        metadata=_about(
+        metadata=about(
             seconds(least=0.01, most=60),
             does="How often a rank renews its status.",
             cost="One small file write per interval and rank.",
@@ -123,7 +178,7 @@ class Settings:
     )
     transfer_timeout_s: float = field(
         default=120.0,
-        metadata=_about(
+        metadata=about(
             seconds(least=0.1, most=86400),
             does="How long a transfer from prefill to decode may take before its room is failed and its "
             "pages are released.",
@@ -132,7 +187,7 @@ class Settings:
     )
     integrity: bool = field(
         default=True,
-        metadata=_about(
+        metadata=about(
             SWITCH,
             does="Run the page accounting check when the engine is idle: every page is free, owned by the "
             "radix tree, held by a request, or in flight.",
@@ -141,7 +196,7 @@ class Settings:
     )
     debug_checks: bool = field(
         default=False,
-        metadata=_about(
+        metadata=about(
             SWITCH,
             does="Check plans and views in every forward (owners, positions, bounds) and stop at the "
             "first fault.",
@@ -150,7 +205,7 @@ class Settings:
     )
     nvtx: bool = field(
         default=False,
-        metadata=_about(
+        metadata=about(
             SWITCH,
             does="NVTX ranges around gathers, splits and transfers, for a profiler.",
             cost="About a microsecond per range.",
@@ -158,7 +213,7 @@ class Settings:
     )
     test_owners: Owners = field(
         default=Owners.OFF,
-        metadata=_about(
+        metadata=about(
             choice(Owners),
             does="Tests only. random: a pseudo-random owner for each new page, equal on all ranks.",
             cost="Uneven load and short runs.",
@@ -166,7 +221,7 @@ class Settings:
     )
     test_fault: Fault | None = field(
         default=None,
-        metadata=_about(
+        metadata=about(
             FAULT,
             does="Tests only. Put a named fault in on purpose, to show that the tests notice it.",
             cost="Wrong answers.",
@@ -179,75 +234,15 @@ class Settings:
 
         Raises SettingsError with every unknown name and bad value at once.
         """
-        source = os.environ if environ is None else environ
-        known = {variable(f.name): f for f in fields(cls)}
-        bad: list[Violation] = []
-        values: dict[str, Any] = {}
-        for name in sorted(n for n in source if n.startswith(PREFIX)):
-            text = source[name]
-            if name not in known:
-                bad.append(_unknown(name, text, known))
-                continue
-            kind: Kind = known[name].metadata["kind"]
-            if not text and kind not in MAY_BE_EMPTY:
-                bad.append(
-                    Violation(name, text, "is set but empty", f"unset it, or use one of: {kind.allowed}")
-                )
-                continue
-            try:
-                values[known[name].name] = kind.parse(text)
-            except BadValueError as error:
-                bad.append(Violation(name, text, error.reason, error.fix))
-        if bad:
-            raise SettingsError(bad)
-        return cls(**values)
+        return cls(**read(cls, os.environ if environ is None else environ))
 
     def to_env(self) -> dict[str, str]:
         """The variables that give these settings to another process; those at their default are left out."""
-        return {
-            variable(f.name): _text(getattr(self, f.name))
-            for f in fields(self)
-            if getattr(self, f.name) != f.default
-        }
+        return written(self)
 
     def describe(self) -> list[SettingRow]:
         """Every variable with its value in force, in the order of the table."""
-        rows = []
-        for f in fields(self):
-            kind: Kind = f.metadata["kind"]
-            rows.append(
-                SettingRow(
-                    name=variable(f.name),
-                    kind=kind.name,
-                    default=_text(f.default),
-                    allowed=kind.allowed,
-                    does=f.metadata["does"],
-                    cost=f.metadata["cost"],
-                    value=_text(getattr(self, f.name)),
-                )
-            )
-        return rows
-
-
-def variable(field_name: str) -> str:
-    """The environment variable of a field of `Settings`."""
-    return PREFIX + field_name.upper()
-
-
-def _unknown(name: str, text: str, known: Mapping[str, object]) -> Violation:
-    close = nearest(name, known)
-    fix = f"did you mean {close}?" if close else f"unset it; known names: {', '.join(known)}"
-    return Violation(name, text, "no setting of Plait has this name", fix)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
+        return rows(self)
 
 
 def markdown() -> str:

@@ -2,7 +2,7 @@ from enum import StrEnum
 
 import pytest
 
-from plait.contract.setting_kinds import FAULT, BadValueError, Fault, choice, seconds
+from plait.contract.setting_kinds import FAULT, BadValueError, Fault, GatherPath, choice, seconds
 
 
 class Colour(StrEnum):
@@ -30,3 +30,7 @@ def test_fault_argument_may_hold_colons() -> None:
     assert FAULT.parse("drop-page:1:2") == Fault("drop-page", "1:2")
     assert str(Fault("drop-page", "1:2")) == "drop-page:1:2"
     assert str(Fault("drop-page")) == "drop-page"
+
+
+def test_paths_that_read_what_is_mapped() -> None:
+    assert {path.value for path in GatherPath if path.needs_peers} == {"copy", "pull", "peer-view"}

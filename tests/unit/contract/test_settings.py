@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plait.contract.layouts import Layout, Split
-from plait.contract.setting_kinds import Fault, Owners
+from plait.contract.setting_kinds import Fault, GatherPath, Kernels, Owners, PeerAccess
 from plait.contract.settings import Settings, SettingsError, markdown, variable
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -32,6 +32,13 @@ def test_every_variable_is_read() -> None:
         "PLAIT_SPLIT": "page-zigzag",
         "PLAIT_CPU": "1",
         "PLAIT_PREFETCH": "0",
+        "PLAIT_PEER_ACCESS": "required",
+        "PLAIT_PEER_TIMEOUT_S": "2.5",
+        "PLAIT_GATHER_PATH": "peer-view",
+        "PLAIT_GATHER_COSTS": "/etc/costs.json",
+        "PLAIT_GATHER_LOG": "1",
+        "PLAIT_KERNELS": "torch",
+        "PLAIT_NARROW_TAIL": "0",
         "PLAIT_SCRATCH_TOKENS": "4096",
         "PLAIT_STATE_DIR": "/run/plait",
         "PLAIT_STATUS_INTERVAL_S": "0.5",
@@ -49,6 +56,13 @@ def test_every_variable_is_read() -> None:
         split=Split.PAGE_ZIGZAG,
         cpu=True,
         prefetch=False,
+        peer_access=PeerAccess.REQUIRED,
+        peer_timeout_s=2.5,
+        gather_path=GatherPath.PEER_VIEW,
+        gather_costs=Path("/etc/costs.json"),
+        gather_log=True,
+        kernels=Kernels.TORCH,
+        narrow_tail=False,
         scratch_tokens=4096,
         state_dir=Path("/run/plait"),
         status_interval_s=0.5,
@@ -84,6 +98,13 @@ def test_all_faults_are_told_at_once_with_the_nearest_name() -> None:
         ("PLAIT_SCRATCH_TOKENS", "6.4e1"),
         ("PLAIT_SCRATCH_TOKENS", "²"),
         ("PLAIT_STATE_DIR", "relative/folder"),
+        ("PLAIT_PEER_ACCESS", "on"),
+        ("PLAIT_PEER_ACCESS", ""),
+        ("PLAIT_PEER_TIMEOUT_S", "0"),
+        ("PLAIT_GATHER_PATH", "peer_view"),
+        ("PLAIT_GATHER_COSTS", "costs.json"),
+        ("PLAIT_KERNELS", "triton"),
+        ("PLAIT_NARROW_TAIL", "auto"),
         ("PLAIT_STATUS_INTERVAL_S", "0"),
         ("PLAIT_STATUS_INTERVAL_S", "nan"),
         ("PLAIT_TRANSFER_TIMEOUT_S", "inf"),
@@ -102,8 +123,9 @@ def test_token_round_robin_is_refused_with_its_reason() -> None:
 
 
 def test_empty_is_none_where_none_is_allowed() -> None:
-    settings = Settings.from_env({"PLAIT_STATE_DIR": "", "PLAIT_TEST_FAULT": ""})
+    settings = Settings.from_env({"PLAIT_STATE_DIR": "", "PLAIT_GATHER_COSTS": "", "PLAIT_TEST_FAULT": ""})
     assert settings.state_dir is None
+    assert settings.gather_costs is None
     assert settings.test_fault is None
 
 

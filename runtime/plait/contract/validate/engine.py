@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from plait.contract.capacity import pool_unit
 from plait.contract.layouts import PAGE_SIZE, Layout, Role
+from plait.contract.setting_kinds import PeerAccess
 from plait.contract.settings import Settings
 from plait.contract.shape import ModelShape
 from plait.contract.validate.allowed import ALLOWED
@@ -67,6 +68,7 @@ def validate_engine(
     if rules is Role.PREFILL:
         found += _group(args, path=path)
     found += _scratch(args, settings=settings, path=path)
+    found += _gather(settings)
     if shape is not None:
         found += validate_model(shape, path="model")
     return found
@@ -170,6 +172,15 @@ def _scratch(args: Mapping[str, object], *, settings: Settings, path: str) -> It
         reason = f"the longest request ({path}.context_length = {length}) does not fit one scratch slot"
         fix = f"at least {least}, 0 (planned), or a shorter context length"
         yield Violation("PLAIT_SCRATCH_TOKENS", settings.scratch_tokens, reason, fix)
+
+
+def _gather(settings: Settings) -> Iterator[Violation]:
+    """A way of gathering that is forced must be one that there is. (A CPU has one: ranks map host memory.)"""
+    way, access = settings.gather_path, settings.peer_access
+    if settings.layout.splits and access is PeerAccess.OFF and way.needs_peers:
+        reason = "it reads pools that the ranks map, and with PLAIT_PEER_ACCESS=off they map none"
+        fix = "auto or collective; or PLAIT_PEER_ACCESS=auto"
+        yield Violation("PLAIT_GATHER_PATH", way.value, reason, fix)
 
 
 def _refusal(path: str, field: str, value: object, rule: Constraint) -> Violation:

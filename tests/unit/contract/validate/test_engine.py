@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from plait.contract.layouts import Layout, Role
+from plait.contract.setting_kinds import GatherPath, PeerAccess
 from plait.contract.settings import Settings
 from plait.contract.shape import ModelShape
 from plait.contract.validate.allowed import ALLOWED
@@ -315,3 +316,21 @@ def test_an_fp8_cache_is_read_by_flashmla_kv_whoever_chose_it(
     sound = {"page_size": 64, "attention_backend": "dsa"}
     found = validate_resolved({**sound, "kv_cache_dtype": dtype, "dsa_prefill_backend": kernel})
     assert [(v.field, v.value) for v in found] == ([("args.dsa_prefill_backend", kernel)] if bad else [])
+
+
+@pytest.mark.parametrize("way", list(GatherPath))
+@pytest.mark.parametrize("access", list(PeerAccess))
+@pytest.mark.parametrize("cpu", [False, True])
+def test_a_way_of_gathering_that_is_forced_must_be_one_that_there_is(
+    cpu: bool, access: PeerAccess, way: GatherPath
+) -> None:
+    told = validate_engine(
+        role=Role.PREFILL,
+        settings=Settings(layout=Layout.SHARED, cpu=cpu, peer_access=access, gather_path=way),
+        args=PREFILL,
+        shape=GLM,
+        engine_version="0.5.17",
+    )
+    refused = access is PeerAccess.OFF and way in (GatherPath.COPY, GatherPath.PULL, GatherPath.PEER_VIEW)
+    assert [v.field for v in told] == (["PLAIT_GATHER_PATH"] if refused else [])
+    assert all("PLAIT_PEER_ACCESS=auto" in v.fix for v in told)
