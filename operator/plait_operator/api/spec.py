@@ -134,8 +134,9 @@ class Cache(Section):
     )
     peer_access: Literal["auto", "required", "off"] = Field(
         default="auto",
-        description="Peer mapping between the GPUs of a group. required: preflight fails without it. Write "
-        'off in quotes ("off"), or YAML takes it for a boolean.',
+        description="Peer mapping between the GPUs of a group. auto: collectives where there is none. "
+        "required: preflight and engine fail without it. off: collectives. Write off in quotes "
+        '("off"), or YAML takes it for a boolean.',
     )
     host_tier: HostTier = Field(default_factory=HostTier)
 

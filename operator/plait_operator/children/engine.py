@@ -7,6 +7,7 @@ from typing import Any, Final
 from plait.contract.arguments import by_field, flags_of, without
 from plait.contract.launch import LaunchData, decode_data, host_flags, prefill_data
 from plait.contract.layouts import TransferBackend
+from plait.contract.setting_kinds import PeerAccess
 from plait.contract.settings import Settings
 from plait.contract.validate.engine_args import KNOWN_VERSIONS, engine_args
 from plait_operator.api.spec import SharedKVDeploymentSpec
@@ -51,7 +52,11 @@ def environment(ctx: Context, role: str) -> list[Manifest]:
     spec = ctx.deployment.spec
     ours: dict[str, str] = {"PYTHONPATH": f"{RUNTIME}/site", **_data(ctx, role).env}
     if role == "prefill":
-        cache = Settings(prefetch=spec.cache.prefetch, scratch_tokens=spec.cache.scratch_tokens)
+        cache = Settings(
+            prefetch=spec.cache.prefetch,
+            scratch_tokens=spec.cache.scratch_tokens,
+            peer_access=PeerAccess(spec.cache.peer_access),
+        )
         ours |= cache.to_env()
     if spec.model.source.hub is not None:
         ours["HF_HOME"] = HUB

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from plait.contract.setting_kinds import GatherPath, PeerAccess
 from plait.contract.settings import PREFIX, Settings, SettingsError
 from plait.contract.validate.environment import validate_environment
 from plait.contract.violation import Violation, nearest
@@ -20,6 +21,7 @@ OWNED: Final[Mapping[str, tuple[str, str]]] = {
     "PLAIT_SPLIT": ("the operator sets it", "remove it; its place is spec.cache.split"),
     "PLAIT_PREFETCH": ("the operator sets it", "remove it; its place is spec.cache.prefetch"),
     "PLAIT_SCRATCH_TOKENS": ("the operator sets it", "remove it; its place is spec.cache.scratchTokens"),
+    "PLAIT_PEER_ACCESS": ("the operator sets it", "remove it; its place is spec.cache.peerAccess"),
     "PLAIT_CPU": ("the operator sets it", "remove it; its place is spec.engine.device"),
     "PLAIT_STATE_DIR": ("the operator sets it", "remove it"),
     "PLAIT_TEST_OWNERS": ("it is for tests of Plait alone", "remove it"),
@@ -42,6 +44,8 @@ OWNED_PREFIXES = ("LWS_",)
 FREE: Final = tuple(row.name for row in Settings().describe() if row.name not in OWNED)
 """Settings that a manifest may write itself."""
 _PLACES = ("engine", "prefill", "decode")
+_WAY = "PLAIT_GATHER_PATH"
+_WAYS_OF_PEERS = frozenset(way.value for way in GatherPath if way.needs_peers)
 
 
 def environment_violations(spec: SharedKVDeploymentSpec) -> Iterator[Violation]:
@@ -49,6 +53,19 @@ def environment_violations(spec: SharedKVDeploymentSpec) -> Iterator[Violation]:
     for place in _PLACES:
         path = f"spec.{place}.env"
         yield from _list(getattr(spec, place).env, path=path)
+    yield from _gather(spec)
+
+
+def _gather(spec: SharedKVDeploymentSpec) -> Iterator[Violation]:
+    """A way of gathering that reads mapped pools, where none are mapped: no prefill engine would start."""
+    if spec.cache.peer_access != PeerAccess.OFF:
+        return
+    for place in ("engine", "prefill"):
+        for number, entry in enumerate(getattr(spec, place).env):
+            way = entry.get("value")
+            if entry.get("name") == _WAY and way in _WAYS_OF_PEERS:
+                reason = "it reads pools that the ranks map, and spec.cache.peerAccess is off"
+                yield Violation(f"spec.{place}.env[{number}].value", way, reason, "auto or collective")
 
 
 def _list(env: Sequence[Mapping[str, Any]], *, path: str) -> Iterator[Violation]:

@@ -146,6 +146,15 @@ def test_the_preflight_is_told_how_much_peer_access_is_needed() -> None:
         assert value(container(of, "preflight")["command"], "--peer-access") == told
 
 
+@pytest.mark.parametrize("told", ["required", "off"])
+def test_the_engine_is_told_how_much_peer_access_is_needed(told: str) -> None:
+    for name in ("engine", "preflight"):
+        assert env(container(pod("prefill", cache={"peerAccess": told}), name))["PLAIT_PEER_ACCESS"] == told
+        assert "PLAIT_PEER_ACCESS" not in env(container(pod("decode", cache={"peerAccess": told}), name))
+        # The default is not written: pods that nothing changes for are not replaced.
+        assert "PLAIT_PEER_ACCESS" not in env(container(pod("prefill"), name))
+
+
 def test_the_runtime_is_put_in_by_its_own_image_without_rights() -> None:
     release = Release(runtime_image="r:1", image_pull_policy="Always")
     for image, expected in ((None, "r:1"), ("mine:2", "mine:2")):

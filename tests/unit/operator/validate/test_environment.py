@@ -29,6 +29,12 @@ def test_every_setting_is_either_the_operators_or_free() -> None:
         "PLAIT_INTEGRITY",
         "PLAIT_DEBUG_CHECKS",
         "PLAIT_NVTX",
+        "PLAIT_PEER_TIMEOUT_S",
+        "PLAIT_GATHER_PATH",
+        "PLAIT_GATHER_COSTS",
+        "PLAIT_GATHER_LOG",
+        "PLAIT_KERNELS",
+        "PLAIT_NARROW_TAIL",
     }
     for row in Settings().describe():
         if row.name in free:
@@ -94,3 +100,18 @@ def test_the_same_name_in_two_lists_is_the_roles_own() -> None:
 )
 def test_what_the_engine_reads_as_true(env: list[dict[str, Any]], holds: bool) -> None:
     assert is_true(env, "A") is holds
+
+
+@pytest.mark.parametrize("place", ["engine", "prefill"])
+@pytest.mark.parametrize("access", ["auto", "off"])
+@pytest.mark.parametrize("way", ["auto", "copy", "pull", "collective", "peer-view"])
+def test_a_way_of_gathering_that_reads_peers_needs_peers(way: str, access: str, place: str) -> None:
+    env = [{"name": "A", "value": way}, {"name": "PLAIT_GATHER_PATH", "value": way}]
+    found = read(manifest({f"spec/{place}/env": env, "spec/cache/peerAccess": access}))[1]
+    refused = access == "off" and way in ("copy", "pull", "peer-view")
+    assert [v.field for v in found] == ([f"spec.{place}.env[1].value"] if refused else [])
+
+
+def test_of_decode_no_way_of_gathering_is_asked() -> None:
+    env = [{"name": "PLAIT_GATHER_PATH", "value": "copy"}]
+    assert read(manifest({"spec/decode/env": env, "spec/cache/peerAccess": "off"}))[1] == []
