@@ -1,9 +1,9 @@
 """What a deployment will hold, from its spec and the model's shape alone: contract, lengths, tokens.
 
 The estimate of a GPU's KV bytes: memory · fraction - weights. Memory is the card's; the fraction is the
-engine's own default, (memory - reserve) / memory with a reserve of 512 MiB, 1.5 MiB per token of a chunk and
-128 MiB per rank, at least 10 GiB (or `mem_fraction_static` where it is written); weights are estimated from
-the shape (`plait.contract.weights`). Of a decode pod only the weights are reckoned, with the least reserve.
+engine's own default (`plait.contract.gpu_memory`), or `mem_fraction_static` where it is written; weights are
+estimated from the shape (`plait.contract.weights`). Of a decode pod only the weights are reckoned, with the
+least reserve.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from plait.contract.capacity import (
+    GatherBy,
     pages_of_pool,
     plan_memory,
     pool_bytes,
-    scratch_bytes,
     scratch_for,
+    set_aside,
     tokens_for_bytes,
 )
 from plait.contract.families import FAMILIES
+from plait.contract.gpu_memory import GPU_MEMORY, LEAST_RESERVE, engine_bytes, prefill_reserve
 from plait.contract.kv import GroupContract, WireContract
 from plait.contract.layouts import KvDtype, Layout, Split
 from plait.contract.shape import ModelShape
@@ -32,15 +34,9 @@ from plait.contract.weights import bytes_per_rank
 from plait_operator.api.spec import Decode, Prefill, SharedKVDeploymentSpec
 from plait_operator.api.status import Capacity
 
-_MIB = 1 << 20
 _GIB = 1 << 30
-GPU_MEMORY = {"NVIDIA-H200": 143771 * _MIB}
-"""Bytes of a GPU as its driver tells them, by the node label nvidia.com/gpu.product."""
 GPU_LABEL = "nvidia.com/gpu.product"
 DEFAULT_GPU = "NVIDIA-H200"
-_LEAST_RESERVE = 10 * 1024
-"""MiB of a GPU that the engine leaves to all that is neither weights nor KV, at least."""
-
 _AMPLE = 1 << 60
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -93,6 +89,14 @@ def contract_of(spec: SharedKVDeploymentSpec, shape: ModelShape) -> GroupContrac
     )
 
 
+def gather_by(spec: SharedKVDeploymentSpec) -> GatherBy:
+    """How the ranks of a prefill group reach each other's pages. auto counts on GPUs that map each other's
+    memory, as those of a known product do on one host; what an engine does is in its own report.
+    """
+    alone = spec.cache.peer_access == "off" or spec.prefill.nodes_per_group > 1
+    return GatherBy.COLLECTIVE if alone else GatherBy.PEER
+
+
 def context_length_of(spec: SharedKVDeploymentSpec, shape: ModelShape) -> int:
     """Longest request in tokens: the spec's, or the model's own. 0 when neither says one."""
     return spec.model.context_length or shape.max_position_embeddings
@@ -130,6 +134,7 @@ def estimate(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Capacity | None
             rows=rows,
             context_length=length,
             chunk=spec.prefill.chunk,
+            by=gather_by(spec),
             scratch_tokens=spec.cache.scratch_tokens,
             max_tokens=most,
         )
@@ -164,10 +169,10 @@ def reported(spec: SharedKVDeploymentSpec, shape: ModelShape, *, tokens: int) ->
 
     length = max(context_length_of(spec, shape), 1)
     slot = spec.cache.scratch_tokens or scratch_for(context_length=length, chunk=spec.prefill.chunk)
-    scratch = scratch_bytes(slot, rows=rows) if layout is Layout.SHARED else 0
+    aside = set_aside(slot, row=rows.total, layers=layers, ranks=ranks, by=gather_by(spec))
     longest = min(length, tokens, slot)
     return Capacity(
-        bytes_per_rank=pool + scratch,
+        bytes_per_rank=pool + (aside.total if layout is Layout.SHARED else 0),
         tokens_shared=held(Layout.SHARED),
         tokens_replicated=held(Layout.REPLICATED),
         max_context=longest,
@@ -216,9 +221,9 @@ def decode_weights(spec: SharedKVDeploymentSpec, shape: ModelShape) -> DecodeWei
     weights = bytes_per_rank(shape, ranks=role.data_parallel)
     if spec.engine.device != "cuda" or memory is None or weights is None:
         return None
-    return DecodeWeights(
-        weights, _engine_bytes(spec, role, memory=memory, reserve=_LEAST_RESERVE), memory, gpu
-    )
+    fraction = _written_fraction(role.args, spec.engine.args)
+    room = engine_bytes(memory, reserve=LEAST_RESERVE, fraction=fraction)
+    return DecodeWeights(weights, room, memory, gpu)
 
 
 def active_tokens(capacity: Capacity, *, layout: str) -> int:
@@ -238,17 +243,9 @@ def _kv_budget(spec: SharedKVDeploymentSpec, shape: ModelShape, *, ranks: int | 
     weights = bytes_per_rank(shape, ranks=ranks)
     if memory is None or weights is None:
         return None
-    reserve = max(512 + 1.5 * max(spec.prefill.chunk, 2048) + 128 * ranks, _LEAST_RESERVE)
-    return _engine_bytes(spec, spec.prefill, memory=memory, reserve=reserve) - weights
-
-
-def _engine_bytes(
-    spec: SharedKVDeploymentSpec, role: Prefill | Decode, *, memory: int, reserve: float
-) -> int:
-    """Bytes of a GPU of `memory` that an engine gives to weights and KV. `reserve`: MiB of all the rest."""
-    written = _written_fraction(role.args, spec.engine.args)
-    fraction = round(1 - reserve * _MIB / memory, 3) if written is None else written
-    return int(memory * fraction)
+    reserve = prefill_reserve(chunk=spec.prefill.chunk, ranks=ranks)
+    fraction = _written_fraction(spec.prefill.args, spec.engine.args)
+    return engine_bytes(memory, reserve=reserve, fraction=fraction) - weights
 
 
 def _weights_alone(spec: SharedKVDeploymentSpec, shape: ModelShape) -> Violation:

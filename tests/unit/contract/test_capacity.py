@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.contract.capacity import (
+    GatherBy,
     MemoryPlan,
     pages_for_bytes,
     pages_of_pool,
@@ -10,8 +11,8 @@ from plait.contract.capacity import (
     plan_memory,
     pool_bytes,
     pool_unit,
-    scratch_bytes,
     scratch_for,
+    set_aside,
     tokens_for_bytes,
 )
 from plait.contract.layouts import Layout
@@ -19,6 +20,7 @@ from plait.contract.rows import RowBytes
 from plait.contract.violation import ContractError
 
 FP8 = RowBytes(mla=656, index=132)
+BY = st.sampled_from(GatherBy)
 OWNED = st.sampled_from([Layout.SHARED, Layout.REPLICATED])
 RANKS = st.integers(1, 16)
 LAYERS = st.integers(1, 80)
@@ -87,14 +89,15 @@ def test_a_pool_is_whole_stripes(tokens: int, fix: str) -> None:
         physical_pages(6, ranks=4, layout=Layout.SHARED)
 
 
-def test_scratch() -> None:
-    assert scratch_bytes(128, rows=FP8) == 2 * 128 * 788
+def test_a_slot_holds_the_longest_request_and_a_chunk_of_others() -> None:
     assert scratch_for(context_length=2000, chunk=100) == 2048 + 128
 
 
-def plan(budget: int = 10**9, layout: Layout = Layout.SHARED, **more: int) -> MemoryPlan:
+def plan(
+    budget: int = 10**9, layout: Layout = Layout.SHARED, by: GatherBy = GatherBy.PEER, **more: int
+) -> MemoryPlan:
     sizes = {"ranks": 4, "layers": 3, "context_length": 2048, "chunk": 128, **more}
-    return plan_memory(budget, layout=layout, rows=FP8, **sizes)
+    return plan_memory(budget, layout=layout, rows=FP8, by=by, **sizes)
 
 
 @given(
@@ -104,18 +107,24 @@ def plan(budget: int = 10**9, layout: Layout = Layout.SHARED, **more: int) -> Me
     context=st.integers(1, 100_000),
     chunk=st.integers(1, 8192),
     layout=OWNED,
+    by=BY,
 )
 def test_a_plan_fits_its_budget_and_one_request_its_scratch(
-    budget: int, ranks: int, layers: int, context: int, chunk: int, layout: Layout
+    budget: int, ranks: int, layers: int, context: int, chunk: int, layout: Layout, by: GatherBy
 ) -> None:
     sizes = {"ranks": ranks, "layers": layers, "context_length": context, "chunk": chunk}
+    slot = scratch_for(context_length=context, chunk=chunk)
+    aside = set_aside(slot, row=788, layers=layers, ranks=ranks, by=by).total
+    least = pool_bytes(ranks, ranks=ranks, layers=layers, row=788, layout=layout)
+    least += aside if layout is Layout.SHARED else 0
     try:
-        made = plan_memory(budget, layout=layout, rows=FP8, **sizes)
+        made = plan_memory(budget, layout=layout, rows=FP8, by=by, **sizes)
     except ContractError:
-        least = pool_bytes(ranks, ranks=ranks, layers=layers, row=788, layout=layout)
-        assert budget < least + scratch_bytes(scratch_for(context_length=context, chunk=chunk), rows=FP8)
+        assert budget < least
         return
-    assert made.total_bytes <= budget
+    assert least <= made.total_bytes <= budget
+    one_more = (1 if layout is Layout.SHARED else ranks) * 64 * 788 * layers
+    assert made.total_bytes + one_more > budget, "a stripe more would fit"
     assert made.tokens % (ranks * 64) == 0
     assert made.scratch_tokens >= context
     assert made.longest == min(context, made.tokens)
@@ -127,8 +136,9 @@ def test_a_plan_fits_its_budget_and_one_request_its_scratch(
 def test_capacity_against_replicated_at_equal_bytes() -> None:
     made = plan()
     assert made.tokens >= 3.9 * made.tokens_replicated
-    replicated = plan(layout=Layout.REPLICATED)
-    assert replicated.scratch_bytes == made.scratch_bytes
+    replicated = plan(budget=made.pool_bytes, layout=Layout.REPLICATED)
+    assert replicated.aside.total == 0
+    assert replicated.scratch_tokens == made.scratch_tokens
     assert replicated.tokens == made.tokens_replicated
 
 
@@ -143,8 +153,11 @@ def test_too_little_scratch_or_memory_is_refused_with_a_fix() -> None:
         plan(scratch_tokens=1984)
     assert caught.value.violations[0].field == "PLAIT_SCRATCH_TOKENS"
     assert "2048" in caught.value.violations[0].fix
-    with pytest.raises(ContractError, match="memory budget"):
+    with pytest.raises(ContractError, match=r"memory budget.*the scratch"):
         plan(budget=1_000_000)
+    with pytest.raises(ContractError) as caught:
+        plan(budget=100_000, layout=Layout.REPLICATED)
+    assert "scratch (" not in caught.value.violations[0].reason
     with pytest.raises(ContractError, match="memory budget"):
         plan(max_tokens=200)
 
