@@ -45,9 +45,14 @@ NOT_IN_A_FORWARD = ("gather/reference.py",)
 stand in for a GPU's, where time does not matter.)"""
 
 PER_LAYER = {
-    "gather/exchange.py": ("CollectiveExchange.launch", "_Gathering.*"),
+    "gather/exchange.py": ("_CollectiveFetch.launch", "_Gathering.*", "Landed.*"),
     "gather/scratch.py": ("Scratch.tensor", "Scratch.rows"),
-    "gather/view.py": ("DenseView.consume", "DenseView._finish_prefix", "DenseView._launch"),
+    "gather/view.py": (
+        "DenseView.consume",
+        "DenseView._exchange",
+        "DenseView._finish_prefix",
+        "DenseView._launch",
+    ),
     "engine/faults.py": ("shifted_rows",),
     "engine/pool.py": ("OwnedPagePool.get_*", "OwnedPagePool._dense_index", "_DenseIndex.*"),
     "engine/strategy.py": (

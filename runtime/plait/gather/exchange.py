@@ -1,68 +1,103 @@
 """One part of a dense view, fetched from all owners: the seam that every way of gathering fits in.
 
-`Exchange.launch` starts it and returns a `Pending`; `Pending.wait` finishes it. Here through collectives
-(all-gather of regular blocks): each rank packs the pages it owns, receives all blocks, and places them.
+`Exchange.prepare` does once per batch what depends on the plan alone; the `Fetch` that it returns is launched
+in each layer, and the `Pending` that a launch returns is waited for once. Here also the way through
+collectives (all-gather of regular blocks), for ranks that cannot map each other's memory.
 HAZARD: collectives of one group must be launched in the same order on all ranks. The order follows from
 plan and layer, which are equal on all ranks; nothing that a rank sees alone may decide it.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 
 from plait.gather.plan import PartPlan
+from plait.gather.upload import uploaded
 
 
-class PartIndex:
-    """A `PartPlan` on the device of one rank: built once per batch, used by all layers.
+class PartIndex(NamedTuple):
+    """A part as one rank sees it: what an exchange prepares from.
 
-    send: int64 [block] own physical pages. place: int64 [N * block] dense pages (padding: `trash`).
+    trash: dense page that received padding is put on. device: of this rank's pools and scratch.
     """
 
-    __slots__ = ("block", "pages", "place", "remote_pages", "send")
-
-    def __init__(self, part: PartPlan, *, rank: int, trash: int, device: torch.device) -> None:
-        self.block = part.block
-        self.pages = part.pages
-        self.remote_pages = part.remote_pages(rank)
-        self.send = torch.from_numpy(part.send[rank].copy()).to(device, non_blocking=True)
-        self.place = torch.from_numpy(part.placed(trash)).to(device, non_blocking=True)
+    plan: PartPlan
+    rank: int
+    trash: int
+    device: torch.device
 
 
 class Pending(Protocol):
     """A part on its way."""
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Whether `wait` would return, or let the device go on, at once. Never waits itself."""
 
     def wait(self) -> None:
-        """Return once the part's pages are in the dense view. Called exactly once."""
+        """What is launched on the current stream from now on sees the part's pages. Called exactly once."""
+
+
+class Fetch(Protocol):
+    """A part of the current batch, ready to be fetched in any layer."""
+
+    def launch(self, source: torch.Tensor, target: torch.Tensor) -> Pending:
+        """Fetch the part into `target` (uint8 [dense pages + 1, page bytes], the last one trash).
+
+        source: uint8 [physical pages, page bytes], this rank's own pool of the layer. Every rank launches
+        every part, also one of which it owns no page. Reads and writes are ordered after what was launched
+        on the current stream before, so whoever read `target` last has done so.
+        """
 
 
 class Exchange(Protocol):
-    """A way of fetching a part."""
+    """A way of fetching parts."""
 
-    def launch(self, part: PartIndex, source: torch.Tensor, target: torch.Tensor) -> Pending:
-        """Fetch `part` from the owners' `source` (uint8 [physical pages, bytes]) into `target`
-        (uint8 [dense pages + 1, bytes], the last one trash)."""
+    def prepare(self, part: PartIndex) -> Fetch:
+        """Once per batch and part: everything that no layer changes. A `Fetch` lives as long as its batch."""
+
+
+class Landed:
+    """A part that is there: it came on the current stream, or on the host."""
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        return
+
+
+LANDED = Landed()
 
 
 class CollectiveExchange:
-    """All-gather over a process group of this group's ranks, in rank order."""
+    """All-gather over a process group of this group's ranks, in rank order. Bytes are moved, never summed."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
         self._ranks = dist.get_world_size(group)
 
-    def launch(self, part: PartIndex, source: torch.Tensor, target: torch.Tensor) -> Pending:
-        width = source.shape[1]
-        packed = source.index_select(0, part.send)
-        received = torch.empty((self._ranks * part.block, width), dtype=torch.uint8, device=source.device)
+    def prepare(self, part: PartIndex) -> Fetch:
+        return _CollectiveFetch(self._group, self._ranks, part)
+
+
+class _CollectiveFetch:
+    """send: int64 [block] own physical pages. place: int64 [N * block] dense pages (padding: trash)."""
+
+    def __init__(self, group: dist.ProcessGroup, ranks: int, part: PartIndex) -> None:
+        self._group = group
+        self._received = ranks * part.plan.block
+        self.send, self.place = uploaded(
+            part.plan.send[part.rank], part.plan.placed(part.trash), device=part.device
+        )
+
+    def launch(self, source: torch.Tensor, target: torch.Tensor) -> Pending:
+        packed = source.index_select(0, self.send)
+        received = torch.empty((self._received, source.shape[1]), dtype=torch.uint8, device=source.device)
         work = dist.all_gather_into_tensor(received, packed, group=self._group, async_op=True)
-        return _Gathering(work, packed, received, part, target)
+        return _Gathering(work, packed, received, self.place, target)
 
 
 class _Gathering:
@@ -73,15 +108,15 @@ class _Gathering:
         work: dist.Work,
         packed: torch.Tensor,
         received: torch.Tensor,
-        part: PartIndex,
+        place: torch.Tensor,
         target: torch.Tensor,
     ) -> None:
         self._work, self._packed, self._received = work, packed, received
-        self._part, self._target = part, target
+        self._place, self._target = place, target
 
     def done(self) -> bool:
         return self._work.is_completed()
 
     def wait(self) -> None:
         self._work.wait()
-        self._target.index_copy_(0, self._part.place, self._received)
+        self._target.index_copy_(0, self._place, self._received)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from plait.contract.layouts import PAGE_SIZE
 from plait.layout import Int64Array, owner, physical
@@ -31,18 +32,32 @@ class GatherRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class PartPlan:
-    """Pages that are exchanged together, in blocks of equal size per rank.
+    """Pages that are fetched together.
 
-    block: pages that every rank sends (the most that any owns; the rest is padding).
-    send: np.int64 [N, block], physical page on its owner (padding: 0, the reserved page).
-    place: np.int64 [N * block], dense page of each received one (padding: `PADDING`).
-    pages: dense pages that the part fills.
+    owner, physical, dense: np.int64 [pages] each, in the order of the dense view: the rank that stores the
+    page, the page in that rank's pool, and the page of the dense view that it fills.
+    block, send, place: the same pages in blocks of equal size per rank, as collectives move them. block:
+    pages that every rank sends (the most that any owns; the rest is padding). send: np.int64 [N, block],
+    physical page on its owner (padding: 0, the reserved page). place: np.int64 [N * block], dense page of
+    each received one (padding: `PADDING`).
     """
 
+    owner: Int64Array
+    physical: Int64Array
+    dense: Int64Array
     block: int
     send: Int64Array
     place: Int64Array
-    pages: int
+
+    @property
+    def pages(self) -> int:
+        """Dense pages that the part fills."""
+        return len(self.dense)
+
+    @property
+    def ranks(self) -> int:
+        """N, ranks of the group."""
+        return len(self.send)
 
     def remote_pages(self, rank: int) -> int:
         """Pages of the part that `rank` does not own."""
@@ -103,11 +118,30 @@ class GatherPlan:
         inside = np.arange(total, dtype=np.int64) - np.repeat(base, count)
         is_prefix = inside < np.repeat(np.array(prefix_pages, dtype=np.int64), count)
         dense = np.arange(total, dtype=np.int64)
-        return cls(
-            base=base,
-            pages=total,
-            prefix=_part(ids[is_prefix], dense[is_prefix], ranks),
-            chunk=_part(ids[~is_prefix], dense[~is_prefix], ranks),
+        owners, pages = owner(ids, ranks), physical(ids, ranks)
+
+        def part(chosen: npt.NDArray[np.bool_]) -> PartPlan:
+            return _part(owners[chosen], pages[chosen], dense[chosen], ranks)
+
+        return cls(base=base, pages=total, prefix=part(is_prefix), chunk=part(~is_prefix))
+
+
+    def undivided(self) -> GatherPlan:
+        """The same view with an empty prefix part: all pages come with the chunk, in one move per layer.
+
+        Cheaper than two moves where the prefix is so small that fetching it ahead hides nothing.
+        """
+        parts = (self.prefix, self.chunk)
+        dense = np.concatenate([part.dense for part in parts])
+        order = np.argsort(dense, kind="stable")
+        owners = np.concatenate([part.owner for part in parts])[order]
+        pages = np.concatenate([part.physical for part in parts])[order]
+        none = np.zeros(0, dtype=np.int64)
+        return GatherPlan(
+            base=self.base,
+            pages=self.pages,
+            prefix=_part(none, none, none, self.chunk.ranks),
+            chunk=_part(owners, pages, dense[order], self.chunk.ranks),
         )
 
 
@@ -116,14 +150,16 @@ def pages_needed(prefix: int, extend: int) -> int:
     return -(-(prefix + extend) // PAGE_SIZE)
 
 
-def _part(ids: Int64Array, dense: Int64Array, ranks: int) -> PartPlan:
-    owners = owner(ids, ranks)
+def _part(owners: Int64Array, pages: Int64Array, dense: Int64Array, ranks: int) -> PartPlan:
+    """Owner, physical page and dense page of each, in dense order, all np.int64 [pages]."""
     owned = np.bincount(owners, minlength=ranks)
-    block = int(owned.max()) if len(ids) else 0
+    block = int(owned.max()) if len(owners) else 0
     order = np.argsort(owners, kind="stable")
-    column = np.arange(len(ids), dtype=np.int64) - np.repeat(np.cumsum(owned) - owned, owned)
+    column = np.arange(len(owners), dtype=np.int64) - np.repeat(np.cumsum(owned) - owned, owned)
     send = np.zeros((ranks, block), dtype=np.int64)
     place = np.full((ranks, block), PADDING, dtype=np.int64)
-    send[owners[order], column] = physical(ids, ranks)[order]
+    send[owners[order], column] = pages[order]
     place[owners[order], column] = dense[order]
-    return PartPlan(block=block, send=send, place=place.reshape(-1), pages=len(ids))
+    return PartPlan(
+        owner=owners, physical=pages, dense=dense, block=block, send=send, place=place.reshape(-1)
+    )

@@ -57,13 +57,19 @@ def make(monkeypatch: pytest.MonkeyPatch, place: Place) -> Callable[..., Any]:
 
 
 class OwnParts:
-    """An exchange that places the rank's own block only."""
+    """An exchange that places the rank's own block only (rank 0's: the first)."""
 
-    def launch(self, part: Any, source: torch.Tensor, target: torch.Tensor) -> Any:
-        def wait() -> None:
-            target[part.place[: part.block]] = source[part.send]
+    def prepare(self, part: Any) -> Any:
+        send = torch.from_numpy(part.plan.send[part.rank])
+        place = torch.from_numpy(part.plan.placed(part.trash))[: part.plan.block]
 
-        return SimpleNamespace(done=lambda: False, wait=wait)
+        def launch(source: torch.Tensor, target: torch.Tensor) -> Any:
+            def wait() -> None:
+                target[place] = source[send]
+
+            return SimpleNamespace(done=lambda: False, wait=wait)
+
+        return SimpleNamespace(launch=launch)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float8_e4m3fn])

@@ -32,6 +32,7 @@ from tests.unit.gather.batches import (
 from plait.gather import (
     CollectiveExchange,
     DenseView,
+    Fetch,
     GatherPlan,
     GatherStats,
     PartIndex,
@@ -45,7 +46,7 @@ from plait.gather.scratch import POISON
 
 STRIPES = 6
 BUDGET = 48
-_HANG_S = 200
+_HANG_S = 280
 
 
 class Outcome(NamedTuple):
@@ -130,9 +131,19 @@ class _Recorded:
         self._name, self._orders = name, orders
         self._inner = CollectiveExchange(dist.new_group(backend="gloo"))
 
-    def launch(self, part: PartIndex, source: torch.Tensor, target: torch.Tensor) -> Pending:
-        self._orders.append((self._name, source.shape[1], part.block))
-        return self._inner.launch(part, source, target)
+    def prepare(self, part: PartIndex) -> Fetch:
+        return _RecordedFetch(self._name, self._orders, self._inner.prepare(part), part.plan.block)
+
+
+class _RecordedFetch(NamedTuple):
+    name: str
+    orders: list[tuple[str, int, int]]
+    inner: Fetch
+    block: int
+
+    def launch(self, source: torch.Tensor, target: torch.Tensor) -> Pending:
+        self.orders.append((self.name, source.shape[1], self.block))
+        return self.inner.launch(source, target)
 
 
 class _Kind(NamedTuple):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from tests.unit.gather.batches import LAYERS
 from tests.unit.gather.rank_process import Outcome, gather_random_batches, run_ranks, stop_server
 
-from plait.gather import CollectiveExchange, GatherPlan, GatherRequest, GatherStats, PartIndex
+from plait.gather import CollectiveExchange, GatherPlan, GatherRequest, GatherStats, PartIndex, PartPlan
 
 CASES = 100
 
@@ -72,7 +72,7 @@ def idle_rank(rank: int, ranks: int) -> Outcome:
     exchange = CollectiveExchange(dist.new_group(backend="gloo"))
     for part in (plan.prefix, plan.chunk):
         index = PartIndex(part, rank=rank, trash=3, device=torch.device("cpu"))
-        pending = exchange.launch(index, source, target)
+        pending = exchange.prepare(index).launch(source, target)
         pending.wait()
         assert pending.done()
     assert (target[:3] == 2).all()
@@ -83,13 +83,15 @@ def test_a_rank_without_pages_takes_part(tmp_path: Path) -> None:
     assert len(run_ranks(idle_rank, ranks=4, folder=tmp_path)) == 4
 
 
-def test_a_part_index_holds_own_pages_and_sends_padding_to_trash() -> None:
+def test_own_pages_are_sent_and_padding_goes_to_trash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "get_world_size", lambda group: 2)
+    exchange = CollectiveExchange(None)
     plan = GatherPlan.from_requests([GatherRequest(64, 128, np.array([2, 4, 5]))], ranks=2, budget=9)
-    mine, other = (PartIndex(plan.chunk, rank=rank, trash=9, device=torch.device("cpu")) for rank in range(2))
-    assert (mine.block, mine.pages, mine.remote_pages) == (1, 2, 1)
-    assert mine.send.tolist() == [2]
-    assert other.send.tolist() == [2]
-    assert mine.place.tolist() == [1, 2]
-    padded = PartIndex(plan.prefix, rank=1, trash=9, device=torch.device("cpu"))
-    assert padded.send.tolist() == [0]
-    assert padded.place.tolist() == [0, 9]
+
+    def lists(part: PartPlan, rank: int) -> tuple[list[int], list[int]]:
+        fetch = exchange.prepare(PartIndex(part, rank=rank, trash=9, device=torch.device("cpu")))
+        return fetch.send.tolist(), fetch.place.tolist()
+
+    assert (plan.chunk.block, plan.chunk.pages, plan.chunk.remote_pages(0)) == (1, 2, 1)
+    assert lists(plan.chunk, 0) == lists(plan.chunk, 1) == ([2], [1, 2])
+    assert lists(plan.prefix, 1) == ([0], [0, 9])

@@ -48,6 +48,8 @@ def check(plan: GatherPlan, requests: list[GatherRequest], ranks: int) -> None:
     assert plan.pages == dense
     for part, expected in ((plan.prefix, prefix), (plan.chunk, chunk)):
         assert placed(part, ranks) == expected
+        listed = zip(part.dense.tolist(), part.owner.tolist(), part.physical.tolist(), strict=True)
+        assert [(dense, (rank, page)) for dense, rank, page in listed] == sorted(expected.items())
         assert part.pages == len(expected)
         owned = [sum(rank == r for r, _ in expected.values()) for rank in range(ranks)]
         assert part.block == max(owned)
@@ -88,7 +90,13 @@ def batches(draw: st.DrawFn) -> tuple[int, list[GatherRequest]]:
 def test_every_page_goes_from_its_owner_to_its_place_once(case: tuple[int, list[GatherRequest]]) -> None:
     ranks, requests = case
     budget = sum(len(one.pages) for one in requests)
-    check(GatherPlan.from_requests(requests, ranks=ranks, budget=budget), requests, ranks)
+    plan = GatherPlan.from_requests(requests, ranks=ranks, budget=budget)
+    check(plan, requests, ranks)
+    whole = plan.undivided()
+    assert (whole.pages, whole.prefix.pages, whole.chunk.pages) == (plan.pages, 0, plan.pages)
+    assert np.array_equal(whole.base, plan.base)
+    assert placed(whole.chunk, ranks) == placed(plan.prefix, ranks) | placed(plan.chunk, ranks)
+    assert whole.chunk.dense.tolist() == list(range(plan.pages))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from plait.gather import (
     GatherRequest,
     GatherStats,
     PartIndex,
+    PartPlan,
     Scratch,
     ScratchShape,
     page_rows,
@@ -51,7 +52,10 @@ class FakeExchange:
     arrived: bool = False
     slots: list[int] = field(default_factory=list)
 
-    def launch(self, part: PartIndex, source: torch.Tensor, target: torch.Tensor) -> FakePending:
+    def prepare(self, part: PartIndex) -> FakeExchange:
+        return self
+
+    def launch(self, source: torch.Tensor, target: torch.Tensor) -> FakePending:
         layer = next(i for i, one in enumerate(self.sources) if one is source)
         self.slots.append(target.data_ptr())
         self.log.append(f"{self.name} {layer}")
@@ -228,28 +232,35 @@ class CopyExchange:
 
     pools: list[list[torch.Tensor]]
     rank: int
-    send: dict[int, np.ndarray] = field(default_factory=dict)
-    """What all ranks send of a part, by the part's id."""
 
-    def launch(self, part: PartIndex, source: torch.Tensor, target: torch.Tensor) -> CopyPending:
+    def prepare(self, part: PartIndex) -> CopyFetch:
+        return CopyFetch(self.pools, self.rank, part)
+
+
+@dataclass
+class CopyFetch:
+    pools: list[list[torch.Tensor]]
+    rank: int
+    part: PartIndex
+
+    def launch(self, source: torch.Tensor, target: torch.Tensor) -> CopyPending:
         layer = next(i for i, ranks in enumerate(self.pools) if ranks[self.rank] is source)
-        return CopyPending(part, [pool.clone() for pool in self.pools[layer]], self.send[id(part)], target)
+        return CopyPending(self.part.plan, [pool.clone() for pool in self.pools[layer]], target)
 
 
 @dataclass
 class CopyPending:
-    part: PartIndex
+    part: PartPlan
     pools: list[torch.Tensor]
-    send: np.ndarray
     target: torch.Tensor
 
     def done(self) -> bool:
         return False
 
     def wait(self) -> None:
-        blocks = zip(self.pools, self.send, strict=True)
-        received = torch.cat([pool[torch.from_numpy(rows)] for pool, rows in blocks])
-        self.target[self.part.place] = received
+        pages = zip(self.part.owner, self.part.physical, self.part.dense, strict=True)
+        for rank, page, dense in pages:
+            self.target[dense] = self.pools[rank][page]
 
 
 @pytest.mark.parametrize("kind", [*MLA_KINDS, INDEX], ids=lambda kind: kind.name)
@@ -272,7 +283,6 @@ def test_another_exchange_fits_the_seam(kind: PageKind) -> None:
             stats=GatherStats(),
         )
         view.begin(plan, rank=1, device=CPU)
-        exchange.send = {id(view._prefix): plan.prefix.send, id(view._chunk): plan.chunk.send}
         for layer in range(LAYERS):
             dense = view.consume(layer)
             assert dense.dtype == kind.dtype
