@@ -125,7 +125,6 @@ class GatherPlan:
 
         return cls(base=base, pages=total, prefix=part(is_prefix), chunk=part(~is_prefix))
 
-
     def undivided(self) -> GatherPlan:
         """The same view with an empty prefix part: all pages come with the chunk, in one move per layer.
 

@@ -72,6 +72,25 @@ def random_batch(rng: np.random.Generator, *, ranks: int, stripes: int) -> Batch
     return Batch(requests or [GatherRequest(0, 1, np.array([free[0]], dtype=np.int64))])
 
 
+def mixed_batch(rng: np.random.Generator, *, ranks: int, stripes: int) -> Batch:
+    """A random batch of few stripes, or one long sequence, up to the whole pool: as a fresh pool hands it
+    out, with holes of others' pages, or with all pages on one rank."""
+    if rng.random() < 0.4:
+        return random_batch(rng, ranks=ranks, stripes=min(stripes, 6))
+    count = int(rng.integers(1, ranks * stripes + 1))
+    first = ranks + int(rng.integers(0, ranks * stripes - count + 1))
+    pages = np.arange(first, first + count, dtype=np.int64)
+    if rng.random() < 0.3:
+        pages = pages[rng.random(count) < 0.9]
+    if not len(pages):
+        pages = np.array([ranks], dtype=np.int64)
+    if rng.random() < 0.2:
+        pages = pages[pages % ranks == pages[0] % ranks]
+    new = int(rng.integers(1, len(pages) + 1))
+    tokens = (new - 1) * PAGE_SIZE + int(rng.integers(1, PAGE_SIZE + 1))
+    return Batch([GatherRequest((len(pages) - new) * PAGE_SIZE, tokens, pages)])
+
+
 def random_pools(
     rng: np.random.Generator, kind: PageKind, *, ranks: int, stripes: int
 ) -> list[list[torch.Tensor]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     stats: GatherStats
 
 
-def run_ranks(work: Callable[..., Outcome], *, ranks: int, folder: Path, **given: object) -> list[Outcome]:
+def run_ranks(work: Callable[..., Any], *, ranks: int, folder: Path, **given: object) -> list[Any]:
     """Run `work(rank, ranks, **given)` in one process a rank; raise with the traceback of one that failed."""
     # Fresh processes as with "spawn", but torch is imported once for all of them.
     context = mp.get_context("forkserver")
@@ -99,7 +99,7 @@ def stop_server() -> None:
 
 
 def _main(
-    work: Callable[..., Outcome],
+    work: Callable[..., Any],
     rank: int,
     ranks: int,
     store: str,
