@@ -15,6 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 STATUS_PATH = "/plait/status"
 STATUS_VERSION = 1
 
+GatherPathName = Literal["none", "copy", "pull", "collective", "peer-view"]
+"""How the prefix part of a batch's dense view was fetched; none: there was no prefix."""
+PeerState = Literal["unused", "off", "mapped", "refused"]
+"""Of the pools that ranks map into each other. unused: the layout gathers nothing. off: by setting.
+refused: they could not be mapped, and all ranks gather by collectives."""
+
 
 class _Status(BaseModel):
     # Unknown fields are kept out, missing ones are an error: a reader of another version must notice.
@@ -47,6 +53,10 @@ class GatherCounts(_Status):
 
     `hit`: the prefix had arrived when a layer asked for it; `late`: it was under way and had to be waited
     for; `fallback`: nothing had been launched, so the consumer launched it itself.
+
+    `batches`: by the path of their prefix part. `pages` of prefix parts, once per batch and on all owners,
+    were `runs` stretches of consecutive pages of one owner, `fragments` of the pages in stretches that are
+    too short for the copy engine: `pages / runs` is the mean run length.
     """
 
     bytes: int = 0
@@ -54,6 +64,23 @@ class GatherCounts(_Status):
     hit: int = 0
     late: int = 0
     fallback: int = 0
+    batches: dict[GatherPathName, int] = Field(default_factory=dict)
+    pages: int = 0
+    runs: int = 0
+    fragments: int = 0
+
+
+class PeerCounts(_Status):
+    """Memory that the ranks of a group map into each other, and the barriers in it.
+
+    `reason`: why it was refused, in words. `fallbacks`: how often this rank went over to collectives for it.
+    `timeouts`: barriers that a rank was missing at; the group stops, so more than one is seldom seen.
+    """
+
+    state: PeerState = "unused"
+    reason: str = ""
+    fallbacks: int = 0
+    timeouts: int = 0
 
 
 class PairCounts(_Status):
@@ -104,6 +131,7 @@ class RankStatus(_Status):
     pages: PageCounts = Field(default_factory=PageCounts)
     bytes: ByteCounts = Field(default_factory=ByteCounts)
     gather: GatherCounts = Field(default_factory=GatherCounts)
+    peers: PeerCounts = Field(default_factory=PeerCounts)
     transfer: TransferCounts = Field(default_factory=TransferCounts)
     split: SplitCounts = Field(default_factory=SplitCounts)
     integrity: IntegrityCounts = Field(default_factory=IntegrityCounts)
@@ -117,6 +145,14 @@ class HookStatus(_Status):
     target: str
     kind: str
     state: str
+
+
+class KernelStatus(_Status):
+    """Which implementation of one kernel all ranks use. `reason`: why not Triton's, in words."""
+
+    name: str
+    implementation: Literal["triton", "torch"]
+    reason: str = ""
 
 
 class CapacityStatus(_Status):
@@ -143,3 +179,4 @@ class EngineStatus(_Status):
     capacity: CapacityStatus = Field(default_factory=CapacityStatus)
     ranks: list[RankStatus] = Field(default_factory=list)
     hooks: list[HookStatus] = Field(default_factory=list)
+    kernels: list[KernelStatus] = Field(default_factory=list)

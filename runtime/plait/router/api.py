@@ -9,165 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from pydantic import BaseModel
-
-from plait.contract.status import (
-    ByteCounts,
-    CapacityStatus,
-    EngineStatus,
-    HookStatus,
-    IntegrityCounts,
-    PageCounts,
-    RankStatus,
-    TransferCounts,
+from plait.contract.status import ByteCounts, EngineStatus, PageCounts, RankStatus
+from plait.router.api_bodies import (
+    Cache,
+    Gather,
+    Group,
+    GroupCache,
+    Groups,
+    GroupTransfers,
+    PairName,
+    Prefetch,
+    RankCache,
+    RankTransfers,
+    Split,
+    Transfers,
+    TransferTotal,
 )
-from plait.router.metrics import imbalance
-from plait.router.pairing import Side
+from plait.router.metrics import imbalance, run_pages
 from plait.router.registry import Registry
 from plait.router.report import Report
 from plait.router.workers import Worker
 
-
-class WorkerHead(BaseModel):
-    """What every entry says about its engine. `age_s` None: no status was ever read.
-
-    `trouble`: why it is out of rotation; empty while it serves.
-    """
-
-    url: str
-    side: Side
-    reachable: bool
-    ready: bool
-    trouble: str
-    age_s: float | None
-
-
-class Group(WorkerHead):
-    """One engine: a CP group or a decode engine. Fields after `breaker` are None until it told them.
-
-    `identity`: which process is behind the address, where the source of workers knows. `breaker`: of each
-    process of the router, by its pid.
-    """
-
-    bootstrap_host: str | None
-    bootstrap_port: int | None
-    identity: str
-    draining: bool
-    suspect: bool
-    in_flight: int
-    breaker: dict[int, str]
-    role: str | None
-    layout: str | None
-    split: str | None
-    cp: int | None
-    model: str | None
-    wire_hash: str | None
-    group_hash: str | None
-    started_at: float | None
-    capacity: CapacityStatus | None
-    pids: list[int]
-    hooks: list[HookStatus]
-
-
-class PairName(BaseModel):
-    """Engines that serve requests together."""
-
-    prefill: str
-    decode: str
-
-
-class Groups(BaseModel):
-    """`GET /api/v1/groups`."""
-
-    ready: bool
-    pairs: list[PairName]
-    groups: list[Group]
-
-
-class Gather(BaseModel):
-    """Bytes gathered from other ranks, and seconds spent."""
-
-    bytes: int
-    seconds: float
-
-
-class Prefetch(BaseModel):
-    """Dense views by what the prefetch did."""
-
-    hit: int
-    late: int
-    fallback: int
-
-
-class Split(BaseModel):
-    """How evenly ownership spread the computed tokens. `imbalance` None: nothing computed yet."""
-
-    forwards: int
-    tokens: int
-    imbalance: float | None
-    off_lane_pages: int
-
-
-class RankCache(BaseModel):
-    """One rank's share of the cache."""
-
-    rank: int
-    pid: int
-    age_s: float
-    pages: PageCounts
-    bytes: ByteCounts
-    gather: Gather
-    prefetch: Prefetch
-    split: Split
-    integrity: IntegrityCounts
-    running: int
-    queued: int
-
-
-class GroupCache(WorkerHead):
-    """One engine's cache. `pages` and `bytes` are the sums over `ranks`."""
-
-    layout: str | None
-    cp: int | None
-    capacity: CapacityStatus | None
-    pages: PageCounts
-    bytes: ByteCounts
-    ranks: list[RankCache]
-
-
-class Cache(BaseModel):
-    """`GET /api/v1/cache`."""
-
-    workers: list[GroupCache]
-
-
-class RankTransfers(TransferCounts):
-    """One rank's transfers, with its pairs (peer, pages, bytes, seconds, failures)."""
-
-    rank: int
-    age_s: float
-
-
-class TransferTotal(BaseModel):
-    """Sums over the ranks of one engine."""
-
-    pages: int
-    bytes: int
-    seconds: float
-    failures: int
-
-
-class GroupTransfers(WorkerHead):
-    """Transfers of one engine: sent (prefill) or received (decode)."""
-
-    total: TransferTotal
-    ranks: list[RankTransfers]
-
-
-class Transfers(BaseModel):
-    """`GET /api/v1/transfers`."""
-
-    workers: list[GroupTransfers]
+__all__ = ["Cache", "Groups", "Transfers", "cache", "groups", "transfers"]
 
 
 def groups(workers: Registry, reports: Sequence[Report]) -> Groups:
@@ -240,6 +103,7 @@ def _group(worker: Worker, reason: str, reports: Sequence[Report]) -> Group:
             "breaker": {r.pid: r.breakers[worker.url] for r in reports if worker.url in r.breakers},
             "pids": [] if status is None else [r.pid for r in status.ranks],
             "hooks": [] if status is None else status.hooks,
+            "kernels": [] if status is None else status.kernels,
         }
     )
 
@@ -252,7 +116,16 @@ def _cache(worker: Worker, reason: str) -> GroupCache:
             age_s=age,
             pages=r.pages,
             bytes=r.bytes,
-            gather=Gather(bytes=r.gather.bytes, seconds=r.gather.seconds),
+            gather=Gather(
+                bytes=r.gather.bytes,
+                seconds=r.gather.seconds,
+                batches=r.gather.batches,
+                pages=r.gather.pages,
+                runs=r.gather.runs,
+                fragments=r.gather.fragments,
+                run_pages=run_pages(r),
+            ),
+            peers=r.peers,
             prefetch=Prefetch(hit=r.gather.hit, late=r.gather.late, fallback=r.gather.fallback),
             split=Split(
                 forwards=r.split.forwards,

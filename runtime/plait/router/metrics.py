@@ -7,13 +7,13 @@ their reports (`tally`); the rest is read at each scrape from a `Figures`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from plait.contract.status import EngineStatus, RankStatus
+from plait.contract.status import EngineStatus, GatherPathName, PeerState, RankStatus
 from plait.router.tally import Count, Row, Tallies, added, families
 from plait.telemetry import metrics as names
 
@@ -191,6 +191,11 @@ def imbalance(rank: RankStatus) -> float | None:
     return rank.split.max_tokens / rank.split.mean_tokens if rank.split.mean_tokens > 0 else None
 
 
+def run_pages(rank: RankStatus) -> float | None:
+    """Mean length of the stretches that gathered pages lie in, in pages; None before the first one."""
+    return rank.gather.pages / rank.gather.runs if rank.gather.runs else None
+
+
 def _family(metric: names.Metric, samples: Iterable[_Sample]) -> GaugeMetricFamily | CounterMetricFamily:
     kind = CounterMetricFamily if metric.kind is names.Kind.COUNTER else GaugeMetricFamily
     family = kind(metric.name, metric.help, labels=metric.labels)
@@ -203,18 +208,32 @@ def _one(read: Callable[[RankStatus], float]) -> Callable[[RankStatus], list[_Sa
     return lambda rank: [((), read(rank))]
 
 
+_PATHS: tuple[GatherPathName, ...] = get_args(GatherPathName)
 _ENGINE: dict[names.Metric, Callable[[EngineStatus], list[_Sample]]] = {
     names.CAPACITY_TOKENS: lambda s: [
         (("in_force",), s.capacity.tokens),
         (("replicated",), s.capacity.tokens_replicated),
     ],
     names.SCRATCH_TOKENS: lambda s: [((), s.capacity.scratch_tokens)],
+    names.KERNELS: lambda s: [
+        ((how,), sum(k.implementation == how for k in s.kernels)) for how in ("triton", "torch")
+    ],
 }
 _RANK: dict[names.Metric, Callable[[RankStatus], list[_Sample]]] = {
     names.CACHE_PAGES: lambda r: [((state,), n) for state, n in r.pages.model_dump().items()],
     names.CACHE_BYTES: lambda r: [((pool,), n) for pool, n in r.bytes.model_dump().items()],
     names.GATHER_BYTES: _one(lambda r: r.gather.bytes),
     names.GATHER_SECONDS: _one(lambda r: r.gather.seconds),
+    names.GATHER_BATCHES: lambda r: [((path,), r.gather.batches.get(path, 0)) for path in _PATHS],
+    names.GATHER_PAGES: lambda r: [
+        (("run",), r.gather.pages - r.gather.fragments),
+        (("fragment",), r.gather.fragments),
+    ],
+    names.GATHER_RUNS: _one(lambda r: r.gather.runs),
+    names.RUN_PAGES: lambda r: [] if (pages := run_pages(r)) is None else [((), pages)],
+    names.PEER_MEMORY: lambda r: [((state,), r.peers.state == state) for state in get_args(PeerState)],
+    names.PEER_FALLBACKS: _one(lambda r: r.peers.fallbacks),
+    names.BARRIER_TIMEOUTS: _one(lambda r: r.peers.timeouts),
     names.PREFETCHES: lambda r: [
         (("hit",), r.gather.hit),
         (("late",), r.gather.late),

@@ -186,6 +186,36 @@ SCRATCH_TOKENS = Metric(
 )
 GATHER_BYTES = Metric("plait_gather_bytes", Kind.COUNTER, "Bytes gathered from other ranks.", _RANK)
 GATHER_SECONDS = Metric("plait_gather_seconds", Kind.COUNTER, "Seconds spent gathering.", _RANK)
+GATHER_BATCHES = Metric(
+    "plait_gather_batches",
+    Kind.COUNTER,
+    "Batches by how their prefix part was fetched (none: no prefix; copy, pull, collective, peer-view).",
+    (*_RANK, "path"),
+)
+GATHER_PAGES = Metric(
+    "plait_gather_pages",
+    Kind.COUNTER,
+    "Pages of prefix parts, once per batch, by the stretch they lie in (run: worth a copy; fragment).",
+    (*_RANK, "part"),
+)
+GATHER_RUNS = Metric("plait_gather_runs", Kind.COUNTER, "Stretches of pages, both runs and fragments.", _RANK)
+RUN_PAGES = Metric("plait_gather_run_pages", Kind.GAUGE, "Mean pages of a stretch, since the start.", _RANK)
+PEER_MEMORY = Metric(
+    "plait_peer_memory",
+    Kind.GAUGE,
+    "1 for the state of pools that ranks map into each other (mapped, off, unused, refused: collectives).",
+    (*_RANK, "state"),
+)
+PEER_FALLBACKS = Metric("plait_peer_fallbacks", Kind.COUNTER, "Times that mapping was refused.", _RANK)
+BARRIER_TIMEOUTS = Metric(
+    "plait_barrier_timeouts", Kind.COUNTER, "Barriers of a forward that a rank was missing at.", _RANK
+)
+KERNELS = Metric(
+    "plait_kernels",
+    Kind.GAUGE,
+    "Kernels of an engine by implementation (triton, torch).",
+    ("side", "worker", "implementation"),
+)
 PREFETCHES = Metric(
     "plait_prefetch",
     Kind.COUNTER,
@@ -247,6 +277,14 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     SCRATCH_TOKENS,
     GATHER_BYTES,
     GATHER_SECONDS,
+    GATHER_BATCHES,
+    GATHER_PAGES,
+    GATHER_RUNS,
+    RUN_PAGES,
+    PEER_MEMORY,
+    PEER_FALLBACKS,
+    BARRIER_TIMEOUTS,
+    KERNELS,
     PREFETCHES,
     TRANSFER_PAGES,
     TRANSFER_BYTES,

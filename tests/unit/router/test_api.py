@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from tests.unit.router.conftest import Lab, RunningRouter
 
+from plait.contract.status import GatherCounts, KernelStatus, PeerCounts
 from plait.router import api
 from plait.router.report import Report
 
@@ -106,3 +107,30 @@ async def test_engine_that_never_told_has_no_figures(lab: Lab) -> None:
     assert (group.role, group.age_s, group.capacity, group.pids) == (None, None, None, [])
     assert api.cache(router.state.workers).workers[1].ranks == []
     assert api.transfers(router.state.workers).workers[1].total.pages == 0
+
+
+async def test_figures_of_gathers_and_kernels(lab: Lab) -> None:
+    router = await lab.router(status_cache=0.0)
+    status = router.prefill.status
+    assert status is not None
+    status.ranks[0].gather = GatherCounts(
+        bytes=7, seconds=0.5, hit=3, batches={"pull": 2, "none": 1}, pages=12, runs=4, fragments=3
+    )
+    status.ranks[0].peers = PeerCounts(state="refused", reason="2 hosts", fallbacks=1)
+    status.kernels = [KernelStatus(name="pull", implementation="torch", reason="differs")]
+    await router.board.refresh()
+    workers = router.state.workers
+    first, second = api.cache(workers).workers[0].ranks
+    assert first.gather.model_dump() == {
+        "bytes": 7,
+        "seconds": 0.5,
+        "batches": {"pull": 2, "none": 1},
+        "pages": 12,
+        "runs": 4,
+        "fragments": 3,
+        "run_pages": 3.0,
+    }
+    assert (first.peers, second.peers) == (status.ranks[0].peers, PeerCounts())
+    assert second.gather.run_pages is None
+    prefill, decode = api.groups(workers, []).groups
+    assert (prefill.kernels, decode.kernels) == (status.kernels, [])

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.router.conftest import Lab, RunningRouter
 from tests.unit.router.stub_engine import chat_events, status, streams, wait_for_ever
 
-from plait.contract.status import RankStatus, SplitCounts
-from plait.router.metrics import RouterMetrics, imbalance
+from plait.contract.status import GatherCounts, KernelStatus, PeerCounts, RankStatus, SplitCounts
+from plait.router.metrics import RouterMetrics, imbalance, run_pages
 from plait.router.report import Report
 from plait.telemetry import metrics as names
 
@@ -30,6 +30,7 @@ async def test_every_defined_metric_is_exported_with_its_labels(lab: Lab) -> Non
     for engine in router.engines:
         assert engine.status is not None
         engine.status.ranks[0].split = SplitCounts(forwards=1, tokens=10, max_tokens=6, mean_tokens=5.0)
+        engine.status.ranks[0].gather = GatherCounts(pages=6, runs=2)
     router.decode.behave = streams(chat_events(["a", "b"]), pause=0.01)
     chat = {"messages": [], "stream": True}
     # One of them waits for the other.
@@ -66,6 +67,38 @@ async def test_figures_are_the_engines_own(router: RunningRouter) -> None:
     await router.until(lambda: not router.state.workers.pairs())
     assert await value(router, "plait_router_worker_ready", **decode) == 0
     assert await value(router, "plait_router_pairs_ready") == 0
+
+
+async def test_gathers_peers_and_kernels_are_told(lab: Lab) -> None:
+    router = await lab.router(status_cache=0.0)
+    status = router.prefill.status
+    assert status is not None
+    status.ranks[1].gather = GatherCounts(batches={"copy": 5, "peer-view": 2}, pages=12, runs=4, fragments=3)
+    status.ranks[1].peers = PeerCounts(state="refused", reason="2 hosts", fallbacks=1, timeouts=7)
+    status.kernels = [
+        KernelStatus(name="pull", implementation="triton"),
+        KernelStatus(name="store_mla", implementation="triton"),
+        KernelStatus(name="store_index", implementation="torch", reason="differs"),
+    ]
+    worker = {"side": "prefill", "worker": router.prefill.url}
+    rank = {**worker, "rank": "1"}
+    paths = ("none", "copy", "pull", "collective", "peer-view")
+    told = [await value(router, "plait_gather_batches_total", path=path, **rank) for path in paths]
+    assert told == [0, 5, 0, 0, 2]
+    parts = [
+        await value(router, "plait_gather_pages_total", part=part, **rank) for part in ("run", "fragment")
+    ]
+    assert parts == [9, 3]
+    assert await value(router, "plait_gather_runs_total", **rank) == 4
+    assert await value(router, "plait_gather_run_pages", **rank) == 3
+    states = ("unused", "off", "mapped", "refused")
+    told = [await value(router, "plait_peer_memory", state=state, **rank) for state in states]
+    assert told == [0, 0, 0, 1]
+    assert await value(router, "plait_peer_memory", state="unused", **{**rank, "rank": "0"}) == 1
+    assert await value(router, "plait_peer_fallbacks_total", **rank) == 1
+    assert await value(router, "plait_barrier_timeouts_total", **rank) == 7
+    assert await value(router, "plait_kernels", implementation="triton", **worker) == 2
+    assert await value(router, "plait_kernels", implementation="torch", **worker) == 1
 
 
 async def test_figures_of_the_processes_are_added_up(
@@ -173,6 +206,13 @@ async def test_processes_that_have_ended_count_on(
     assert await value(router, "plait_router_requests_total", **ok) == 1
     monkeypatch.setattr(router.board, "_ended", lambda: [(names.REQUESTS.name, ("/generate", "ok"), [41.0])])
     assert await value(router, "plait_router_requests_total", **ok) == 42
+
+
+def test_a_mean_stretch_needs_one() -> None:
+    rank = RankStatus(rank=0, pid=1, updated_at=0)
+    assert run_pages(rank) is None
+    rank.gather = GatherCounts(pages=7, runs=2)
+    assert run_pages(rank) == 3.5
 
 
 def test_imbalance_needs_a_forward() -> None:
