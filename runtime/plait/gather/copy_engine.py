@@ -72,11 +72,11 @@ def lanes_of(
     """
     lanes: list[list[Copy2D]] = [[] for _ in range(ranks * per_owner)]
     columns = zip(*(column.tolist() for column in runs), strict=True)
-    for owner, physical, place, count, step in columns:
+    for owner, physical, place, length, step in columns:
         first = (owner - rank - 1) % ranks * per_owner
-        pieces = min(per_owner, count)
+        pieces = min(per_owner, length)
         for piece in range(pieces):
-            begin, end = count * piece // pieces, count * (piece + 1) // pieces
+            begin, end = length * piece // pieces, length * (piece + 1) // pieces
             lanes[first + piece].append(
                 Copy2D(
                     target=(place + begin * step) * page_bytes,
@@ -108,7 +108,7 @@ class CudaMover:
 
     def __init__(self, *, device: torch.device, lanes: int, pull: Pull) -> None:
         # Here, not above: a host without CUDA bindings can use collectives.
-        from cuda.bindings import runtime
+        from cuda.bindings import runtime  # type: ignore[import-untyped]
 
         self.lanes = lanes
         self._device = device
@@ -116,7 +116,7 @@ class CudaMover:
         self._kind = runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         self._fine = runtime.cudaError_t.cudaSuccess
         self._pull = pull
-        self._streams = [torch.cuda.Stream(device) for _ in range(lanes + 1)]
+        self._streams = [_stream(device) for _ in range(lanes + 1)]
         self._handles = [stream.cuda_stream for stream in self._streams]
         self._sets = [_EventSet(lanes + 1) for _ in range(EVENT_SETS)]
         self._next = 0
@@ -149,13 +149,23 @@ class CudaMover:
         return _Landing(landed, self._device)
 
 
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return stream
+
+
+def _event() -> torch.cuda.Event:
+    event: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    return event
+
+
 class _EventSet:
     """Events of one landing, used again after EVENT_SETS landings. A wait that was asked for keeps what it
     waits for; one asked for later than that would wait for the newer landing on that stream, so for more."""
 
     def __init__(self, streams: int) -> None:
-        self.fork = torch.cuda.Event()
-        self.landed = [torch.cuda.Event() for _ in range(streams)]
+        self.fork = _event()
+        self.landed = [_event() for _ in range(streams)]
 
 
 class _Landing:
@@ -164,7 +174,7 @@ class _Landing:
         self._device = device
 
     def done(self) -> bool:
-        return all(event.query() for event in self._events)
+        return all(map(torch.cuda.Event.query, self._events))
 
     def wait(self) -> None:
         stream = torch.cuda.current_stream(self._device)

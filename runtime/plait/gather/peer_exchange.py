@@ -73,7 +73,7 @@ class PeerExchange:
     def prepare(self, part: PartIndex) -> Fetch:
         spans, stats = self._spans, self._stats
         plan = divide(part_runs(part.plan), page_bytes=spans.page_bytes, limits=self.limits)
-        stats.runs += len(plan.runs.count)
+        stats.runs += len(plan.runs.length)
         stats.run_pages += plan.runs.pages
         stats.fragment_pages += len(plan.fragments.place)
         lanes = lanes_of(

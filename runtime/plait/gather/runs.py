@@ -33,20 +33,20 @@ class RunLimits(NamedTuple):
 class Runs(NamedTuple):
     """All runs of a part, np.int64 [runs] each, ordered by owner, then by place.
 
-    Run i moves `count[i]` pages from page `physical[i]` on of rank `owner[i]`'s pool to the dense pages
+    Run i moves `length[i]` pages from page `physical[i]` on of rank `owner[i]`'s pool to the dense pages
     `place[i] + stride[i] * k`.
     """
 
     owner: Int64Array
     physical: Int64Array
     place: Int64Array
-    count: Int64Array
+    length: Int64Array
     stride: Int64Array
 
     @property
     def pages(self) -> int:
         """Pages of all runs."""
-        return int(self.count.sum())
+        return int(self.length.sum())
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> Runs:
         """The runs that `chosen` (bool [runs]) names."""
@@ -82,22 +82,22 @@ def part_runs(part: PartPlan) -> Runs:
     begins = nth == 0
     begins[1:] |= gap[1:] != gap[:-1]
     first = np.flatnonzero(begins)
-    count = np.diff(np.append(first, len(begins)))
+    length = np.diff(np.append(first, len(begins)))
     of = start[first]
     return Runs(
         owner=runs.owner[of],
         physical=runs.physical[of] + nth[first],
         place=part.dense[position[first]],
-        count=count,
-        stride=np.where(count > 1, runs.stride[of], 1),
+        length=length,
+        stride=np.where(length > 1, runs.stride[of], 1),
     )
 
 
 def divide(runs: Runs, *, page_bytes: int, limits: RunLimits) -> CopyPlan:
     """Which runs are copied and which pages are pulled, for pages of `page_bytes`."""
-    worth = (runs.count * page_bytes >= limits.least_bytes) & (runs.stride * page_bytes <= MOST_PITCH)
+    worth = (runs.length * page_bytes >= limits.least_bytes) & (runs.stride * page_bytes <= MOST_PITCH)
     if int(worth.sum()) > limits.most_runs:
-        longest = np.argsort(np.where(worth, -runs.count, 1), kind="stable")[: limits.most_runs]
+        longest = np.argsort(np.where(worth, -runs.length, 1), kind="stable")[: limits.most_runs]
         worth = np.zeros_like(worth)
         worth[longest] = True
     return CopyPlan(runs.only(worth), _listed(runs.only(~worth)))
@@ -113,6 +113,6 @@ def _listed(runs: Runs) -> PageList:
 
 def _each_page(runs: Runs) -> tuple[Int64Array, Int64Array]:
     """For each page of `runs`, in their order: its run, and its number in it."""
-    of = np.repeat(np.arange(len(runs.count), dtype=np.int64), runs.count)
-    before = np.cumsum(runs.count) - runs.count
+    of = np.repeat(np.arange(len(runs.length), dtype=np.int64), runs.length)
+    before = np.cumsum(runs.length) - runs.length
     return of, np.arange(len(of), dtype=np.int64) - before[of]

@@ -42,7 +42,8 @@ class _Trace:
 
 
 def _ranged(name: str, call: Callable[[int], Result]) -> Callable[[int], Result]:
-    push, pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+    push: Callable[[str], object] = torch.cuda.nvtx.range_push
+    pop: Callable[[], object] = torch.cuda.nvtx.range_pop
 
     def ranged(layer: int) -> Result:
         push(f"{name} {layer}")

@@ -90,8 +90,8 @@ class DenseView:
         self._pending: dict[int, Pending] = {}
         self._ready = -1
         if trace is not None:  # bound here, so that without a trace a layer pays nothing for it
-            self._exchange = trace.around("consume", self._exchange)  # type: ignore[method-assign]
-            self._launch = trace.around("prefix", self._launch)  # type: ignore[method-assign]
+            self._exchange = trace.around("consume", self._exchange)  # type: ignore[method-assign, assignment]
+            self._launch = trace.around("prefix", self._launch)  # type: ignore[method-assign, assignment]
 
     def begin(
         self, plan: GatherPlan, *, rank: int, device: torch.device, prefetch: bool | None = None

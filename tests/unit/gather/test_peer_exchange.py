@@ -29,7 +29,7 @@ from plait.gather.scratch import POISON
 from plait.kernels.pull import pull_reference
 from plait.peer import Segment
 
-STRIPES, BUDGET = 24, 96
+STRIPES, BUDGET = 10, 40
 
 
 class Kind(NamedTuple):
@@ -103,13 +103,13 @@ def test_dense_views_equal_the_reference(ranks: int, mla: PageKind) -> None:
     side = open_side(ranks, pages)
     kinds = kinds_of(side, rng, pages)
     runs = fragments = 0
-    for _ in range(12):
+    for _ in range(15):
         batch = mixed_batch(rng, ranks=ranks, stripes=STRIPES)
         plan = GatherPlan.from_requests(batch.requests, ranks=ranks, budget=BUDGET)
         if rng.random() < 0.2:
             plan = plan.undivided()
         given = {
-            "limits": RunLimits(int(rng.choice([0, 3, 9])) * mla.nbytes, int(rng.choice([0, 2, 100]))),
+            "limits": RunLimits(int(rng.choice([0, 2, 4])) * mla.nbytes, int(rng.choice([0, 2, 100, 100]))),
             "per_owner": int(rng.choice([1, 2, 3])),
             "prefetch": bool(rng.random() < 0.7),
         }
@@ -130,8 +130,8 @@ def test_dense_views_equal_the_reference(ranks: int, mla: PageKind) -> None:
             assert stats.run_pages + stats.fragment_pages == plan.prefix.pages
             remote = plan.prefix.remote_pages(0) + plan.chunk.remote_pages(0)
             assert stats.bytes == LAYERS * remote * kind.page.nbytes
-    assert runs > 5, "some prefixes must have been copied in runs"
-    assert fragments > 5, "and some pages pulled"
+    assert runs > 3, "some prefixes must have been copied in runs"
+    assert fragments > 3, "and some pages pulled"
 
 
 def small(ranks: int = 2) -> tuple[Kind, Batch, GatherPlan]:

@@ -1,4 +1,4 @@
-"""The cases of tests/gpu/gather_on_gpus.py between real processes, over memory of the host that they share."""
+"""The cases of tests/gpu/gather_on_gpus.py between real processes, over host memory that they share."""
 
 from __future__ import annotations
 

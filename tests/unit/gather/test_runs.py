@@ -55,10 +55,10 @@ def test_random_parts_are_moved_page_by_page_as_planned(ranks: int) -> None:
             assert runs.pages == part.pages
             copied = divide(runs, page_bytes=PAGE, limits=limits)
             assert moved(copied) == expected(part)
-            assert len(copied.runs.count) <= limits.most_runs
-            assert (copied.runs.count * PAGE >= limits.least_bytes).all()
+            assert len(copied.runs.length) <= limits.most_runs
+            assert (copied.runs.length * PAGE >= limits.least_bytes).all()
             assert (copied.runs.stride > 0).all()
-            several += len(copied.runs.count) > 0
+            several += len(copied.runs.length) > 0
     assert several > 50
 
 
@@ -69,7 +69,7 @@ def test_a_fresh_sequence_is_one_run_per_owner() -> None:
     runs = part_runs(plan.prefix)
     assert runs.owner.tolist() == [0, 1, 2, 3]
     assert runs.place.tolist() == [0, 1, 2, 3]
-    assert runs.count.tolist() == [32] * 4
+    assert runs.length.tolist() == [32] * 4
     assert runs.stride.tolist() == [4] * 4
 
 
@@ -84,7 +84,7 @@ def test_a_run_ends_where_another_part_stands_between() -> None:
     runs = part_runs(plan.prefix)
     assert runs.owner.tolist() == [0, 0, 1, 1]
     assert runs.place.tolist() == [0, 11, 1, 12]
-    assert runs.count.tolist() == [4] * 4
+    assert runs.length.tolist() == [4] * 4
     assert moved(divide(runs, page_bytes=PAGE, limits=EVERYTHING)) == expected(plan.prefix)
 
 
@@ -93,7 +93,7 @@ def test_the_longest_runs_are_chosen_and_the_rest_is_pulled() -> None:
         owner=np.array([0, 0, 1, 1]),
         physical=np.array([1, 9, 1, 30]),
         place=np.array([0, 20, 30, 60]),
-        count=np.array([2, 9, 9, 12]),
+        length=np.array([2, 9, 9, 12]),
         stride=np.array([1, 1, 1, 1]),
     )
     plan = divide(runs, page_bytes=100, limits=RunLimits(least_bytes=900, most_runs=2))
@@ -101,7 +101,7 @@ def test_the_longest_runs_are_chosen_and_the_rest_is_pulled() -> None:
     assert len(plan.fragments.place) == 11
     assert plan.fragments.place.tolist() == sorted(plan.fragments.place.tolist())
     none = divide(runs, page_bytes=100, limits=RunLimits(least_bytes=0, most_runs=0))
-    assert (len(none.runs.count), len(none.fragments.place)) == (0, 32)
+    assert (len(none.runs.length), len(none.fragments.place)) == (0, 32)
 
 
 def test_a_pitch_that_cuda_refuses_is_left_to_the_kernel() -> None:

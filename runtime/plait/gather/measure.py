@@ -1,0 +1,136 @@
+"""The speeds of this host, measured once at start on the pools themselves: some milliseconds.
+
+Times differ between ranks, and a policy must not: every rank takes rank 0's table (`agreed`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from plait.contract.layouts import PAGE_SIZE
+from plait.gather.copy_engine import Mover, Pull
+from plait.gather.costs import CostTable
+from plait.gather.exchange import Fetch, PartIndex
+from plait.gather.peer_exchange import PeerChunkExchange, PeerExchange, Spans
+from plait.gather.plan import GatherPlan, GatherRequest
+from plait.gather.runs import RunLimits
+from plait.gather.scratch import Scratch
+from plait.gather.view import GatherStats
+from plait.layout import Int64Array
+from plait.peer import Barrier
+
+ROUNDS = 5
+LARGE_PAGES = 2048
+"""128K tokens: large enough that the start does not matter, and about 0.3 ms."""
+SMALL_PAGES = 128
+_LEAST_PAGES = 4 * SMALL_PAGES
+_SLEEP_CYCLES = 400_000
+"""About 0.2 ms for the host to get ahead of the device."""
+
+
+def measure(
+    spans: Spans, scratch: Scratch, *, mover: Mover, pull: Pull, barrier: Barrier, table: CostTable
+) -> CostTable:
+    """`table` with the starts and speeds of copies, pulls and barriers of this host instead.
+
+    spans, scratch, barrier: of the MLA kind, not in use; the slots' contents are lost. Every rank calls it
+    at once: all read from all, as in a forward. `table` itself on a host without a GPU, and where pool or
+    scratch hold too little to measure.
+    """
+    pages = min(LARGE_PAGES, scratch.pages, (spans.own[0].shape[0] - 1) * spans.ranks)
+    if spans.device.type != "cuda" or spans.ranks == 1 or pages < _LEAST_PAGES:
+        return table
+    bench = _Bench(spans, scratch, barrier)
+    runs = PeerExchange(spans, mover, limits=RunLimits(0, 2**31), stats=GatherStats())
+    kernel = PeerExchange(spans, mover, limits=RunLimits(0, 0), stats=GatherStats())
+    calls = SMALL_PAGES // 2  # the small gather once more, but in runs of two pages
+
+    def copied(count: int, *, broken: bool = False) -> float:
+        return bench.timed(bench.fetch(runs, count, broken=broken))
+
+    def pulled(count: int) -> float:
+        return bench.timed(bench.fetch(kernel, count))
+
+    copy_gbps, copy_start = bench.line(copied, pages)
+    pull_gbps, pull_start = bench.line(pulled, pages)
+    call = (copied(SMALL_PAGES, broken=True) - copied(SMALL_PAGES)) / calls
+    return dataclasses.replace(
+        table,
+        source=f"measured: {spans.ranks} x {torch.cuda.get_device_name(spans.device)}, {pages} pages",
+        copy_start_us=copy_start,
+        copy_call_us=max(call, 0.5),
+        copy_gbps=copy_gbps,
+        pull_start_us=pull_start,
+        pull_gbps=pull_gbps,
+        barrier_us=bench.barrier_us(),
+    )
+
+
+def agreed(table: CostTable, group: dist.ProcessGroup) -> CostTable:
+    """Rank 0's table, on every rank of `group` (of the CPU, or of this rank's current device)."""
+    told = [table.to_json()]
+    dist.broadcast_object_list(told, src=dist.get_global_rank(group, 0), group=group)
+    return CostTable.from_json(told[0])
+
+
+class _Bench:
+    def __init__(self, spans: Spans, scratch: Scratch, barrier: Barrier) -> None:
+        self._spans, self._scratch, self._barrier = spans, scratch, barrier
+        self._turn = 0
+
+    def fetch(self, exchange: PeerExchange | PeerChunkExchange, count: int, *, broken: bool = False) -> Fetch:
+        """A prefix of the first `count` pages; `broken`: in runs of two pages instead of one per owner."""
+        ranks = self._spans.ranks
+        pages: Int64Array = np.arange(count, dtype=np.int64) + ranks
+        if broken:
+            # Two stripes as they are, then the two before them: consecutive pairs, but no longer runs.
+            whole = count // (4 * ranks) * 4 * ranks
+            turned = pages[:whole].reshape(-1, 2, 2 * ranks)[:, ::-1].reshape(-1)
+            pages = np.concatenate([turned, pages[whole:]])
+        plan = GatherPlan.from_requests(
+            [GatherRequest(count * PAGE_SIZE, 0, pages)], ranks=ranks, budget=count
+        )
+        return exchange.prepare(
+            PartIndex(plan.prefix, self._spans.rank, self._scratch.trash, self._spans.device)
+        )
+
+    def line(self, spent: Callable[[int], float], pages: int) -> tuple[float, float]:
+        """GB/s and start in us, from the times of few and of many pages."""
+        small, large = spent(SMALL_PAGES), spent(pages)
+        away = (self._spans.ranks - 1) / self._spans.ranks * self._spans.page_bytes
+        per_page = max((large - small) / (pages - SMALL_PAGES), 1e-6)
+        return away / per_page / 1e3, max(small - SMALL_PAGES * per_page, 1.0)
+
+    def timed(self, fetch: Fetch) -> float:
+        """Microseconds of one landing: the median of a few, layers and slots in turn."""
+
+        def once() -> None:
+            layer = self._turn % len(self._spans.own)
+            self._turn += 1
+            fetch.launch(self._spans.own[layer], self._scratch.rows(self._turn % 2)).wait()
+
+        once()
+        return median(self._device_us(once) for _ in range(ROUNDS))
+
+    def barrier_us(self) -> float:
+        def several() -> None:
+            for _ in range(ROUNDS):
+                self._barrier.meet()
+
+        return max(median(self._device_us(several) for _ in range(ROUNDS)) / ROUNDS, 0.5)
+
+    def _device_us(self, run: Callable[[], None]) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]
+        self._barrier.meet()
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e3
