@@ -54,9 +54,8 @@ class GatherCounts(_Status):
     `hit`: the prefix had arrived when a layer asked for it; `late`: it was under way and had to be waited
     for; `fallback`: nothing had been launched, so the consumer launched it itself.
 
-    `batches`: by the path of their prefix part. `pages` of prefix parts, once per batch and on all owners,
-    were `runs` stretches of consecutive pages of one owner, `fragments` of the pages in stretches that are
-    too short for the copy engine: `pages / runs` is the mean run length.
+    `batches`: by the path of their prefix part. Of these parts, once per batch: `runs` copies that the copy
+    engine was given, `run_pages` in them, and `fragment_pages` that were left to the kernel.
     """
 
     bytes: int = 0
@@ -65,9 +64,9 @@ class GatherCounts(_Status):
     late: int = 0
     fallback: int = 0
     batches: dict[GatherPathName, int] = Field(default_factory=dict)
-    pages: int = 0
     runs: int = 0
-    fragments: int = 0
+    run_pages: int = 0
+    fragment_pages: int = 0
 
 
 class PeerCounts(_Status):

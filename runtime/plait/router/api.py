@@ -25,7 +25,7 @@ from plait.router.api_bodies import (
     Transfers,
     TransferTotal,
 )
-from plait.router.metrics import imbalance, run_pages
+from plait.router.metrics import imbalance, mean_run
 from plait.router.registry import Registry
 from plait.router.report import Report
 from plait.router.workers import Worker
@@ -120,10 +120,10 @@ def _cache(worker: Worker, reason: str) -> GroupCache:
                 bytes=r.gather.bytes,
                 seconds=r.gather.seconds,
                 batches=r.gather.batches,
-                pages=r.gather.pages,
                 runs=r.gather.runs,
-                fragments=r.gather.fragments,
-                run_pages=run_pages(r),
+                run_pages=r.gather.run_pages,
+                fragment_pages=r.gather.fragment_pages,
+                mean_run=mean_run(r),
             ),
             peers=r.peers,
             prefetch=Prefetch(hit=r.gather.hit, late=r.gather.late, fallback=r.gather.fallback),

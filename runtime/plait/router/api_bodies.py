@@ -78,17 +78,17 @@ class Groups(BaseModel):
 class Gather(BaseModel):
     """Bytes gathered from other ranks, seconds spent, and batches by the path of their prefix part.
 
-    `pages` of prefix parts were `runs` stretches of consecutive pages, `fragments` of them in short ones.
-    `run_pages`: mean pages of a stretch; None before the first one.
+    Of these parts, once per batch: copies of `runs`, the pages in them, and the pages left to the kernel.
+    `mean_run`: pages of a run; None before the first one.
     """
 
     bytes: int
     seconds: float
     batches: dict[GatherPathName, int]
-    pages: int
     runs: int
-    fragments: int
-    run_pages: float | None
+    run_pages: int
+    fragment_pages: int
+    mean_run: float | None
 
 
 class Prefetch(BaseModel):

@@ -191,9 +191,9 @@ def imbalance(rank: RankStatus) -> float | None:
     return rank.split.max_tokens / rank.split.mean_tokens if rank.split.mean_tokens > 0 else None
 
 
-def run_pages(rank: RankStatus) -> float | None:
-    """Mean length of the stretches that gathered pages lie in, in pages; None before the first one."""
-    return rank.gather.pages / rank.gather.runs if rank.gather.runs else None
+def mean_run(rank: RankStatus) -> float | None:
+    """Mean pages of a run since the start; None before the first one."""
+    return rank.gather.run_pages / rank.gather.runs if rank.gather.runs else None
 
 
 def _family(metric: names.Metric, samples: Iterable[_Sample]) -> GaugeMetricFamily | CounterMetricFamily:
@@ -226,11 +226,11 @@ _RANK: dict[names.Metric, Callable[[RankStatus], list[_Sample]]] = {
     names.GATHER_SECONDS: _one(lambda r: r.gather.seconds),
     names.GATHER_BATCHES: lambda r: [((path,), r.gather.batches.get(path, 0)) for path in _PATHS],
     names.GATHER_PAGES: lambda r: [
-        (("run",), r.gather.pages - r.gather.fragments),
-        (("fragment",), r.gather.fragments),
+        (("run",), r.gather.run_pages),
+        (("fragment",), r.gather.fragment_pages),
     ],
     names.GATHER_RUNS: _one(lambda r: r.gather.runs),
-    names.RUN_PAGES: lambda r: [] if (pages := run_pages(r)) is None else [((), pages)],
+    names.RUN_PAGES: lambda r: [] if (pages := mean_run(r)) is None else [((), pages)],
     names.PEER_MEMORY: lambda r: [((state,), r.peers.state == state) for state in get_args(PeerState)],
     names.PEER_FALLBACKS: _one(lambda r: r.peers.fallbacks),
     names.BARRIER_TIMEOUTS: _one(lambda r: r.peers.timeouts),

@@ -195,11 +195,11 @@ GATHER_BATCHES = Metric(
 GATHER_PAGES = Metric(
     "plait_gather_pages",
     Kind.COUNTER,
-    "Pages of prefix parts, once per batch, by the stretch they lie in (run: worth a copy; fragment).",
+    "Pages of prefix parts, once per batch (run: consecutive, worth a copy; fragment: for the kernel).",
     (*_RANK, "part"),
 )
-GATHER_RUNS = Metric("plait_gather_runs", Kind.COUNTER, "Stretches of pages, both runs and fragments.", _RANK)
-RUN_PAGES = Metric("plait_gather_run_pages", Kind.GAUGE, "Mean pages of a stretch, since the start.", _RANK)
+GATHER_RUNS = Metric("plait_gather_runs", Kind.COUNTER, "Copies of runs, once per batch.", _RANK)
+RUN_PAGES = Metric("plait_gather_run_pages", Kind.GAUGE, "Mean pages of a run, since the start.", _RANK)
 PEER_MEMORY = Metric(
     "plait_peer_memory",
     Kind.GAUGE,

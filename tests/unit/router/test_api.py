@@ -114,7 +114,7 @@ async def test_figures_of_gathers_and_kernels(lab: Lab) -> None:
     status = router.prefill.status
     assert status is not None
     status.ranks[0].gather = GatherCounts(
-        bytes=7, seconds=0.5, hit=3, batches={"pull": 2, "none": 1}, pages=12, runs=4, fragments=3
+        bytes=7, seconds=0.5, hit=3, batches={"pull": 2, "none": 1}, runs=4, run_pages=12, fragment_pages=3
     )
     status.ranks[0].peers = PeerCounts(state="refused", reason="2 hosts", fallbacks=1)
     status.kernels = [KernelStatus(name="pull", implementation="torch", reason="differs")]
@@ -125,12 +125,12 @@ async def test_figures_of_gathers_and_kernels(lab: Lab) -> None:
         "bytes": 7,
         "seconds": 0.5,
         "batches": {"pull": 2, "none": 1},
-        "pages": 12,
         "runs": 4,
-        "fragments": 3,
-        "run_pages": 3.0,
+        "run_pages": 12,
+        "fragment_pages": 3,
+        "mean_run": 3.0,
     }
     assert (first.peers, second.peers) == (status.ranks[0].peers, PeerCounts())
-    assert second.gather.run_pages is None
+    assert second.gather.mean_run is None
     prefill, decode = api.groups(workers, []).groups
     assert (prefill.kernels, decode.kernels) == (status.kernels, [])

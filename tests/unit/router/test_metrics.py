@@ -10,7 +10,7 @@ from tests.unit.router.conftest import Lab, RunningRouter
 from tests.unit.router.stub_engine import chat_events, status, streams, wait_for_ever
 
 from plait.contract.status import GatherCounts, KernelStatus, PeerCounts, RankStatus, SplitCounts
-from plait.router.metrics import RouterMetrics, imbalance, run_pages
+from plait.router.metrics import RouterMetrics, imbalance, mean_run
 from plait.router.report import Report
 from plait.telemetry import metrics as names
 
@@ -30,7 +30,7 @@ async def test_every_defined_metric_is_exported_with_its_labels(lab: Lab) -> Non
     for engine in router.engines:
         assert engine.status is not None
         engine.status.ranks[0].split = SplitCounts(forwards=1, tokens=10, max_tokens=6, mean_tokens=5.0)
-        engine.status.ranks[0].gather = GatherCounts(pages=6, runs=2)
+        engine.status.ranks[0].gather = GatherCounts(run_pages=6, runs=2)
     router.decode.behave = streams(chat_events(["a", "b"]), pause=0.01)
     chat = {"messages": [], "stream": True}
     # One of them waits for the other.
@@ -73,7 +73,9 @@ async def test_gathers_peers_and_kernels_are_told(lab: Lab) -> None:
     router = await lab.router(status_cache=0.0)
     status = router.prefill.status
     assert status is not None
-    status.ranks[1].gather = GatherCounts(batches={"copy": 5, "peer-view": 2}, pages=12, runs=4, fragments=3)
+    status.ranks[1].gather = GatherCounts(
+        batches={"copy": 5, "peer-view": 2}, runs=4, run_pages=12, fragment_pages=3
+    )
     status.ranks[1].peers = PeerCounts(state="refused", reason="2 hosts", fallbacks=1, timeouts=7)
     status.kernels = [
         KernelStatus(name="pull", implementation="triton"),
@@ -88,7 +90,7 @@ async def test_gathers_peers_and_kernels_are_told(lab: Lab) -> None:
     parts = [
         await value(router, "plait_gather_pages_total", part=part, **rank) for part in ("run", "fragment")
     ]
-    assert parts == [9, 3]
+    assert parts == [12, 3]
     assert await value(router, "plait_gather_runs_total", **rank) == 4
     assert await value(router, "plait_gather_run_pages", **rank) == 3
     states = ("unused", "off", "mapped", "refused")
@@ -208,11 +210,11 @@ async def test_processes_that_have_ended_count_on(
     assert await value(router, "plait_router_requests_total", **ok) == 42
 
 
-def test_a_mean_stretch_needs_one() -> None:
+def test_a_mean_run_needs_one() -> None:
     rank = RankStatus(rank=0, pid=1, updated_at=0)
-    assert run_pages(rank) is None
-    rank.gather = GatherCounts(pages=7, runs=2)
-    assert run_pages(rank) == 3.5
+    assert mean_run(rank) is None
+    rank.gather = GatherCounts(run_pages=7, fragment_pages=5, runs=2)
+    assert mean_run(rank) == 3.5
 
 
 def test_imbalance_needs_a_forward() -> None:
