@@ -111,7 +111,8 @@ class Group:
         self.meet: Callable[[], None] = barriers[0].meet
         self.pull: Pull = pull if place.device.type == "cuda" else pull_reference
         self.movers = {per_owner: make(lanes=place.ranks * per_owner, pull=self.pull) for per_owner in (1, 2)}
-        self.version = np.zeros(place.ranks * (stripes + 1), dtype=np.int64)
+        # By kind: a batch writes the index and one of the MLA kinds.
+        self.version = {kind.name: np.zeros(place.ranks * (stripes + 1), dtype=np.int64) for kind in kinds}
         self.spans, self.base, self.scratch, self.views = {}, {}, {}, {}
         for number, kind in enumerate(kinds):
             spans = Spans(self.memory, names[kind.name], page_bytes=kind.nbytes)
@@ -190,16 +191,19 @@ def _run_case(
     mla = group.kinds[int(rng.integers(0, len(group.kinds) - 1))]
     sleeps = rng.integers(0, 4 * ranks, (LAYERS, 4)) if slow else np.full((LAYERS, 4), -1)
     new = np.array(batch.new_pages, dtype=np.int64)
-    group.version[new] = mask = case % 255 + 1
+    kinds = [kind for kind in group.kinds if kind is INDEX or kind is mla]
+    mask = case % 255 + 1
+    for kind in kinds:
+        group.version[kind.name][new] = mask
     ids = np.concatenate([one.pages for one in batch.requests])
     mine = physical(new[owner(new, ranks) == place.rank], ranks)
     rows = owner(ids, ranks) * (group.stripes + 1) + physical(ids, ranks)
     peers = peer_pages(ids, ranks=ranks, pages_per_rank=group.memory.stride // INDEX.nbytes)
-    own, flat, version, direct = uploaded(mine, rows, group.version[ids], peers, device=place.device)
-    xor = version.to(torch.uint8)[:, None]
+    versions = [group.version[kind.name][ids] for kind in kinds]
+    own, flat, direct, *told = uploaded(mine, rows, peers, *versions, device=place.device)
+    xors = [version.to(torch.uint8)[:, None] for version in told]
 
     group.meet()
-    kinds = [kind for kind in group.kinds if kind is INDEX or kind is mla]
     for kind in kinds:
         group.scratch[kind.name].poison()
         view, _ = group.views[kind.name][path]
@@ -207,7 +211,7 @@ def _run_case(
     for layer in range(LAYERS):
         for number, kind in enumerate(kinds):
             base = group.base[kind.name][layer]
-            expected = base.index_select(0, flat) ^ xor
+            expected = base.index_select(0, flat) ^ xors[number]
             _slow_down(place, sleeps[layer, 2 * number])
             fresh = base.view(ranks, group.stripes + 1, -1)[place.rank].index_select(0, own) ^ mask
             group.spans[kind.name].own[layer].index_copy_(0, own, fresh)
