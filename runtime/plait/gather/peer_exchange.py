@@ -19,7 +19,7 @@ import torch
 
 from plait.gather.copy_engine import Move, Mover, PageTensors, Pull, lanes_of
 from plait.gather.exchange import LANDED, Fetch, PartIndex, Pending
-from plait.gather.runs import RunLimits, divide, part_runs
+from plait.gather.runs import RunLimits, divide
 from plait.gather.upload import uploaded
 from plait.gather.view import GatherStats
 from plait.peer import Barrier, PeerMemory
@@ -72,7 +72,7 @@ class PeerExchange:
 
     def prepare(self, part: PartIndex) -> Fetch:
         spans, stats = self._spans, self._stats
-        plan = divide(part_runs(part.plan), page_bytes=spans.page_bytes, limits=self.limits)
+        plan = divide(part.plan.runs, page_bytes=spans.page_bytes, limits=self.limits)
         stats.runs += len(plan.runs.length)
         stats.run_pages += plan.runs.pages
         stats.fragment_pages += len(plan.fragments.place)

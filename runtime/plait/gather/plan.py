@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from plait.contract.layouts import PAGE_SIZE
+from plait.gather.runs import PageList, Runs, runs_of
 from plait.layout import Int64Array, owner, physical
 
 PADDING = -1
@@ -48,6 +50,11 @@ class PartPlan:
     block: int
     send: Int64Array
     place: Int64Array
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The part in runs, for the copy engine. Raises ValueError if it names a reserved page."""
+        return runs_of(PageList(self.owner, self.physical, self.dense), ranks=self.ranks)
 
     @property
     def pages(self) -> int:

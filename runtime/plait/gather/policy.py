@@ -13,7 +13,7 @@ from typing import NamedTuple
 from plait.contract.layouts import PAGE_SIZE
 from plait.gather.costs import CostTable
 from plait.gather.plan import GatherPlan
-from plait.gather.runs import Runs, divide, part_runs
+from plait.gather.runs import Runs, divide
 
 KINDS = 2
 """MLA and index: each has its own launches and barriers in a layer."""
@@ -67,8 +67,9 @@ class BatchShape(NamedTuple):
     def of(cls, plan: GatherPlan, *, rows: int, tokens: int, row: RowShape, costs: CostTable) -> BatchShape:
         """The shape of a planned batch."""
         ranks = plan.chunk.ranks
-        runs = part_runs(plan.prefix)
-        kinds = [_copied(runs, costs, PAGE_SIZE * width) for width in (row.mla_bytes, row.index_bytes)]
+        kinds = [
+            _copied(plan.prefix.runs, costs, PAGE_SIZE * width) for width in (row.mla_bytes, row.index_bytes)
+        ]
         away = (ranks - 1) / ranks
         page = PAGE_SIZE * row.bytes
         return cls(

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from plait.gather.plan import PartPlan
 from plait.layout import Int64Array, copy_runs, logical
 
 MOST_PITCH = 2**31 - 1
@@ -68,17 +67,17 @@ class CopyPlan(NamedTuple):
     fragments: PageList
 
 
-def part_runs(part: PartPlan) -> Runs:
-    """The runs of a part. Raises ValueError if it names a reserved page."""
-    found = copy_runs(logical(part.owner, part.physical, part.ranks), part.ranks)
+def runs_of(pages: PageList, *, ranks: int) -> Runs:
+    """The runs of pages in dense order. Raises ValueError if one is a reserved page."""
+    found = copy_runs(logical(pages.owner, pages.physical, ranks), ranks)
     runs = Runs(found.owner, found.physical, found.position, found.count, found.stride)
-    if not len(part.dense):
+    if not len(pages.place):
         return runs
     # These are runs of the part's own positions. The dense pages of a part have gaps where the other part
     # stands; a run ends there.
     start, nth = _each_page(runs)
     position = runs.place[start] + nth * runs.stride[start]
-    gap = part.dense[position] - position
+    gap = pages.place[position] - position
     begins = nth == 0
     begins[1:] |= gap[1:] != gap[:-1]
     first = np.flatnonzero(begins)
@@ -87,7 +86,7 @@ def part_runs(part: PartPlan) -> Runs:
     return Runs(
         owner=runs.owner[of],
         physical=runs.physical[of] + nth[first],
-        place=part.dense[position[first]],
+        place=pages.place[position[first]],
         length=length,
         stride=np.where(length > 1, runs.stride[of], 1),
     )

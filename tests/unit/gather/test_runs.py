@@ -8,7 +8,7 @@ from tests.unit.gather.batches import random_batch
 
 from plait.contract.layouts import PAGE_SIZE
 from plait.gather import GatherPlan, GatherRequest, PartPlan
-from plait.gather.runs import MOST_PITCH, CopyPlan, RunLimits, Runs, divide, part_runs
+from plait.gather.runs import MOST_PITCH, CopyPlan, RunLimits, Runs, divide
 
 EVERYTHING = RunLimits(least_bytes=0, most_runs=10**6)
 PAGE = 656 * PAGE_SIZE
@@ -51,7 +51,7 @@ def test_random_parts_are_moved_page_by_page_as_planned(ranks: int) -> None:
         plan = GatherPlan.from_requests(batch.requests, ranks=ranks, budget=1000)
         limits = RunLimits(int(rng.choice([0, 2 * PAGE, 5 * PAGE])), int(rng.choice([0, 1, 3, 1000])))
         for part in (plan.prefix, plan.chunk):
-            runs = part_runs(part)
+            runs = part.runs
             assert runs.pages == part.pages
             copied = divide(runs, page_bytes=PAGE, limits=limits)
             assert moved(copied) == expected(part)
@@ -66,7 +66,7 @@ def test_a_fresh_sequence_is_one_run_per_owner() -> None:
     plan = GatherPlan.from_requests(
         [GatherRequest(128 * PAGE_SIZE, 1, sequential(4, 129))], ranks=4, budget=200
     )
-    runs = part_runs(plan.prefix)
+    runs = plan.prefix.runs
     assert runs.owner.tolist() == [0, 1, 2, 3]
     assert runs.place.tolist() == [0, 1, 2, 3]
     assert runs.length.tolist() == [32] * 4
@@ -81,7 +81,7 @@ def test_a_run_ends_where_another_part_stands_between() -> None:
         GatherRequest(8 * PAGE_SIZE, 1, np.concatenate([second, [43]])),
     ]
     plan = GatherPlan.from_requests(requests, ranks=2, budget=30)
-    runs = part_runs(plan.prefix)
+    runs = plan.prefix.runs
     assert runs.owner.tolist() == [0, 0, 1, 1]
     assert runs.place.tolist() == [0, 11, 1, 12]
     assert runs.length.tolist() == [4] * 4
@@ -114,10 +114,10 @@ def test_a_pitch_that_cuda_refuses_is_left_to_the_kernel() -> None:
 def test_a_reserved_page_is_refused() -> None:
     plan = GatherPlan.from_requests([GatherRequest(0, 65, np.array([2, 1]))], ranks=2, budget=3)
     with pytest.raises(ValueError, match="reserved stripe"):
-        part_runs(plan.chunk)
+        _ = plan.chunk.runs
 
 
 def test_an_empty_part_has_no_runs() -> None:
     plan = GatherPlan.from_requests([GatherRequest(0, 1, np.array([4]))], ranks=2, budget=3)
-    copied = divide(part_runs(plan.prefix), page_bytes=PAGE, limits=EVERYTHING)
+    copied = divide(plan.prefix.runs, page_bytes=PAGE, limits=EVERYTHING)
     assert (copied.runs.pages, len(copied.fragments.place)) == (0, 0)
