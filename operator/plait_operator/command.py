@@ -48,8 +48,8 @@ def run(
         int, typer.Option(min=1, max=65535, help="Port of /healthz, /readyz and /metrics.")
     ] = 8081,
     resync_seconds: Annotated[
-        float, typer.Option(min=1.0, help="Look at every deployment at least so often.")
-    ] = 600.0,
+        float, typer.Option(min=1.0, help="Look at every deployment once in each such period.")
+    ] = 300.0,
     monitoring_namespace: Annotated[
         str, typer.Option(help="Where Prometheus runs: network policies let it scrape.")
     ] = "",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from plait.contract.kv import GroupContract
 from plait.contract.shape import ModelShape
 from plait_operator.api.resource import SharedKVDeployment
+from plait_operator.api.status import Capacity
+from plait_operator.capacity import estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,3 +44,13 @@ class Context:
     apis: frozenset[str] = frozenset()
     revisions: dict[str, str] = field(init=False, compare=False, repr=False, default_factory=dict)
     """By role, once made (see `revision`): names of most children hold one, and it takes a whole pod."""
+
+    @cached_property
+    def hashes(self) -> tuple[str, str]:
+        """Of the contract: wire and group; empty while there is none."""
+        return ("", "") if self.contract is None else (self.contract.wire.hash, self.contract.hash)
+
+    @cached_property
+    def planned(self) -> Capacity | None:
+        """`capacity.estimate`, of a known shape. Raises what that raises."""
+        return None if self.shape is None else estimate(self.deployment.spec, self.shape)

@@ -25,8 +25,10 @@ def contract(ctx: Context) -> GroupContract:
 
 def hashes(ctx: Context, role: str) -> dict[str, str]:
     """Labels with the contract's hashes; decode has no group."""
-    told = {names.WIRE_HASH: names.hash_label(contract(ctx).wire.hash)}
-    return {**told, names.GROUP_HASH: names.hash_label(contract(ctx).hash)} if role == "prefill" else told
+    contract(ctx)
+    wire, group = (names.hash_label(told) for told in ctx.hashes)
+    told = {names.WIRE_HASH: wire}
+    return {**told, names.GROUP_HASH: group} if role == "prefill" else told
 
 
 def pod(ctx: Context, role: str, *, contract_map: str, worker: bool = False) -> Manifest:

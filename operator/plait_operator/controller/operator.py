@@ -40,7 +40,8 @@ log = logging.getLogger("plait.operator")
 
 _APIS_S: Final = 300.0
 _CENSUS_S: Final = 300.0
-_RESYNC_S: Final = 600.0
+_RESYNC_S: Final = 300.0
+_APART_S: Final = 0.2
 _STOP_S: Final = 8.0
 
 
@@ -70,7 +71,7 @@ class Operator:
         self._options = options
         self._meters = Meters()
         self._store = Store()
-        self._queue: WorkQueue[Key] = WorkQueue(most_s=120.0)
+        self._queue: WorkQueue[Key] = WorkQueue(most_s=120.0, apart_s=_APART_S)
         self._connection = Connection.load(options.kubeconfig, pool=options.workers + 4)
         terms = Terms.of(options.lease_s)
         self._terms = terms
@@ -245,9 +246,15 @@ class Operator:
                 self._queue.add(key)
 
     async def _resync(self) -> None:
+        """Every deployment once a period, at any moment of it: a thousand at once would be a storm.
+
+        These looks take nothing for granted that earlier ones have found.
+        """
         while True:
             await asyncio.sleep(self._options.resync_s)
-            self._all_again(spread_s=min(60.0, self._options.resync_s / 2))
+            for key in self._store.deployments():
+                self._store.doubt(key)
+            self._all_again(spread_s=self._options.resync_s)
 
     async def _work(self) -> None:
         """Begin once everything is known and this process leads; end when it leads no more."""

@@ -23,19 +23,23 @@ class WorkQueue(Generic[K]):
     """Thread safe.
 
     `gather_s`: how long a key waits after its first event, so that the many events of one change make one
-    turn. `first_s`, `most_s`: the pause after the first failure in a row, and the longest.
+    turn. `apart_s`: a key's next turn begins so long after its last one ended at the earliest: what follows
+    from a change comes in many small steps (each pod that starts), and every look at one writes a status.
+    `first_s`, `most_s`: the pause after the first failure in a row, and the longest.
     """
 
     def __init__(
         self,
         *,
         gather_s: float = 0.05,
+        apart_s: float = 0.0,
         first_s: float = 0.5,
         most_s: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
     ) -> None:
         self._gather_s = gather_s
+        self._apart_s = apart_s
         self._first_s = first_s
         self._most_s = most_s
         self._clock = clock
@@ -47,6 +51,8 @@ class WorkQueue(Generic[K]):
         self._order = 0
         self._since: dict[K, float] = {}
         self._running: dict[K, float] = {}
+        # When the last turn of a key ended, the oldest first; those that hold nothing back are dropped.
+        self._ended: dict[K, float] = {}
         self._failures: dict[K, int] = {}
         self._closed = False
 
@@ -105,6 +111,7 @@ class WorkQueue(Generic[K]):
         """The worker has finished with the key."""
         with self._condition:
             del self._running[key]
+            self._end(key, self._clock())
             # An event that came meanwhile was kept in `_due`; put it where a worker finds it.
             due = self._due.pop(key, None)
             if due is not None:
@@ -130,7 +137,19 @@ class WorkQueue(Generic[K]):
         with self._condition:
             return max((now - began for began in self._running.values()), default=0.0)
 
+    def _end(self, key: K, now: float) -> None:
+        for other, ended in list(self._ended.items()):
+            if ended + self._apart_s > now:
+                break
+            del self._ended[other]
+        self._ended.pop(key, None)
+        if self._apart_s:
+            self._ended[key] = now
+
     def _schedule(self, key: K, due: float) -> None:
+        ended = self._ended.get(key)
+        if ended is not None:
+            due = max(due, ended + self._apart_s)
         held = self._due.get(key)
         if held is not None and held <= due:
             return

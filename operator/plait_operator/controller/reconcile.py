@@ -125,8 +125,10 @@ class Reconciler:
             apis=self._apis(),
             refusals=refusals,
             now=now,
+            fits=snapshot.fits,
         )
         plan = self._planner(deployment, observed, self._release)
+        self._store.keep(key, snapshot)
         self._meters.plan_seconds.observe(time.monotonic() - began)
         for action in plan.actions:
             log.debug("%s/%s: %s %s", *key, type(action).__name__, getattr(action, "why", ""))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
-import aiohttp
 import orjson
 
 from plait_operator.apply.meters import Meters
+from plait_operator.controller.asking import MuteError, TooLongError, ask
 from plait_operator.controller.groups import relevant, router_fact
 from plait_operator.controller.store import Key, Store
 from plait_operator.observed import PodFact, RouterFact
@@ -24,14 +25,24 @@ SOON_S: Final = 2.0
 """Between two rounds of a deployment with a gate that is due."""
 CALM_S: Final = 15.0
 """And of one without."""
+STEADY_S: Final = 25.0
+"""And of one whose routers have said the same `_STEADY` times in a row. With what chance and an answer's
+time add it is less than `gates.STALE_S`, or answers would say nothing between two rounds."""
+_STEADY: Final = 4
 _SILENT_S: Final = 60.0
 """Longest pause of one none of whose routers answers."""
 _AT_ONCE: Final = 32
 _TIMEOUT_S: Final = 1.0
-_KEPT_S: Final = SOON_S * 1.5
-"""How long a connection is kept: for rounds that follow soon. Those of calm ones would be thousands."""
 _LONGEST: Final = 8 << 20
+_PATH: Final = "/api/v1/groups"
 _ENGINES: Final = ("prefill", "decode")
+
+
+class _Told(NamedTuple):
+    """An answer, by the digest of its bytes: the same ones need not be read again."""
+
+    digest: bytes
+    fact: RouterFact
 
 
 class RouterWatch:
@@ -58,9 +69,10 @@ class RouterWatch:
         self._next: dict[Key, float] = {}
         self._running: set[Key] = set()
         self._silent: dict[Key, int] = {}
+        self._steady: dict[Key, int] = {}
+        self._told: dict[Key, dict[str, _Told]] = {}
         self._hurry: set[Key] = set()
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._session: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def hurry(self, key: Key) -> None:
@@ -69,15 +81,10 @@ class RouterWatch:
 
     async def run(self) -> None:
         """Until cancelled."""
-        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        async with aiohttp.ClientSession(
-            timeout=timeout, connector=aiohttp.TCPConnector(limit=_AT_ONCE, keepalive_timeout=_KEPT_S)
-        ) as session:
-            self._session = session
-            while True:
-                if self._active():
-                    self._begin_rounds()
-                await asyncio.sleep(0.25)
+        while True:
+            if self._active():
+                self._begin_rounds()
+            await asyncio.sleep(0.25)
 
     def _begin_rounds(self) -> None:
         now = time.monotonic()
@@ -88,17 +95,17 @@ class RouterWatch:
                 soon = now + SOON_S if self._silent.get(key) else now
                 self._next[key] = min(self._next.get(key, soon), soon)
         there = self._store.deployments()
-        due = sorted((self._next.get(k, now), k) for k in there if k not in self._running)
-        for at, key in due[: _AT_ONCE - len(self._running)]:
-            if at > now:
-                break
+        times = ((self._next.get(k, now), k) for k in there if k not in self._running)
+        due = sorted(one for one in times if one[0] <= now)
+        for _, key in due[: _AT_ONCE - len(self._running)]:
             self._running.add(key)
             task = asyncio.create_task(self._round(key))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         for key in self._next.keys() - set(there):
             self._next.pop(key)
-            self._silent.pop(key, None)
+            for known in (self._silent, self._steady, self._told):
+                known.pop(key, None)
 
     async def _round(self, key: Key) -> None:
         """Ask all routers of a deployment."""
@@ -109,11 +116,12 @@ class RouterWatch:
             before = relevant(self._store.routers(key))
             facts: tuple[RouterFact, ...] = ()
             if routers and any(p.role in _ENGINES for p in pods):
-                facts = tuple(await asyncio.gather(*(self._ask(p) for p in routers if p.ready)))
+                facts = await self._ask_all(key, [p for p in routers if p.ready])
             # Not an answer, but known to be there: a quorum is counted among those that are ready.
             facts += tuple(RouterFact(p.name, False, 0.0, error="not ready") for p in routers if not p.ready)
             self._store.put_routers(key, facts)
             if relevant(facts) != before:
+                self._steady.pop(key, None)
                 self._changed(key)
             pause = self._pause(key, pods, facts)
         except Exception:
@@ -128,37 +136,49 @@ class RouterWatch:
             failures = self._silent[key] = min(self._silent.get(key, 0) + 1, 8)
             return float(min(_SILENT_S, SOON_S * 2.0 ** (failures - 1)))
         self._silent.pop(key, None)
-        return SOON_S if waits(pods, facts) else CALM_S
+        if waits(pods, facts):
+            self._steady.pop(key, None)
+            return SOON_S
+        if any(f.error for f in asked):
+            return CALM_S
+        calm = self._steady[key] = min(self._steady.get(key, 0) + 1, _STEADY)
+        return STEADY_S if calm == _STEADY else CALM_S
 
-    async def _ask(self, pod: PodFact) -> RouterFact:
-        assert self._session is not None
-        host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+    async def _ask_all(self, key: Key, routers: list[PodFact]) -> tuple[RouterFact, ...]:
+        before = self._told.get(key, {})
+        answers = await asyncio.gather(*(self._ask(pod, before.get(pod.uid)) for pod in routers))
+        # Only what was told just now is kept: routers come and go.
+        self._told[key] = {pod.uid: told for pod, told in zip(routers, answers, strict=True) if told.digest}
+        return tuple(told.fact for told in answers)
+
+    async def _ask(self, pod: PodFact, before: _Told | None) -> _Told:
+        """`before`: what it said the last time. An answer without a digest is none to be kept."""
         try:
-            async with (
-                self._slots,
-                self._session.get(
-                    f"http://{host}:{self._port}/api/v1/groups", allow_redirects=False
-                ) as answer,
-            ):
-                if answer.status != 200:
-                    self._meters.router_polls.labels("refused").inc()
-                    return RouterFact(pod.name, True, 0.0, error=f"it answers {answer.status}")
-                body = await answer.content.read(_LONGEST)
-                while more := await answer.content.read(_LONGEST - len(body) + 1):
-                    body += more
-                    if len(body) > _LONGEST:
-                        return RouterFact(pod.name, True, 0.0, error=f"an answer of over {_LONGEST} bytes")
-                told = orjson.loads(body)
+            async with self._slots:
+                answer = await ask(pod.ip, self._port, _PATH, timeout_s=_TIMEOUT_S, longest=_LONGEST)
+        except MuteError as error:
+            return self._mute(pod, "unreachable", f"no answer ({error})")
+        except TooLongError:
+            return self._mute(pod, "unreadable", f"an answer of over {_LONGEST} bytes")
+        if answer.status != 200:
+            return self._mute(pod, "refused", f"it answers {answer.status}")
+        digest = hashlib.blake2b(answer.body, digest_size=16).digest()
+        if before is not None and before.digest == digest:
+            self._meters.router_polls.labels("answered").inc()
+            return before
+        try:
+            told = orjson.loads(answer.body)
         except orjson.JSONDecodeError:
-            self._meters.router_polls.labels("unreadable").inc()
-            return RouterFact(pod.name, True, 0.0, error="its answer is no JSON")
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._meters.router_polls.labels("unreachable").inc()
-            # The kind of the trouble and no more: its text holds what differs from time to time.
-            return RouterFact(pod.name, True, 0.0, error=f"no answer ({type(error).__name__})")
+            return self._mute(pod, "unreadable", "its answer is no JSON")
         fact = router_fact(pod.name, ready=True, told=told)
-        self._meters.router_polls.labels("unreadable" if fact.error else "answered").inc()
-        return fact
+        if fact.error:
+            return self._mute(pod, "unreadable", fact.error)
+        self._meters.router_polls.labels("answered").inc()
+        return _Told(digest, fact)
+
+    def _mute(self, pod: PodFact, result: str, error: str) -> _Told:
+        self._meters.router_polls.labels(result).inc()
+        return _Told(b"", RouterFact(pod.name, True, 0.0, error=error))
 
 
 def waits(pods: tuple[PodFact, ...], facts: tuple[RouterFact, ...]) -> bool:

@@ -1,20 +1,14 @@
-"""What the operator knows of the cluster. Thread safe, and small: children are held as compressed JSON.
-
-A thousand deployments have some twenty thousand children. As Python objects they would take about 400 MB, as
-compressed JSON some 15 MB; taking one deployment's apart again costs a millisecond a look.
-"""
+"""What the operator knows of the cluster. Thread safe, and small: children are held as compressed JSON."""
 
 from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections.abc import Mapping, Set
-from typing import Any, Final, NamedTuple
-
-import orjson
+from typing import Any, NamedTuple
 
 from plait_operator.apply.kinds import DEPLOYMENT, POD, Kind
+from plait_operator.controller.packing import Children, pack, unpack
 from plait_operator.controller.podfact import is_held, pod_fact
 from plait_operator.names import INSTANCE
 from plait_operator.observed import Manifest, PodFact, Ref, RouterFact
@@ -32,13 +26,14 @@ class Snapshot(NamedTuple):
 
     `children`: those that it owns, by its uid: what an earlier deployment of that name has left is not among
     them. `pods`: by label, for they are not its own children but its workloads'; those that
-    no controller of such holds are not among them.
+    no controller of such holds are not among them. `fits`: see `Observed`; give it back by `Store.keep`.
     """
 
     body: Manifest
-    children: dict[Ref, Manifest]
+    children: Children
     pods: tuple[PodFact, ...]
     routers: tuple[RouterFact, ...]
+    fits: dict[Ref, str]
 
 
 class _Held(NamedTuple):
@@ -46,6 +41,8 @@ class _Held(NamedTuple):
     version: int
     uid: str
     owner: str
+    fits: str = ""
+    """Digest of the manifest that this very state was found to fit; it goes with the state."""
 
 
 class _Pod(NamedTuple):
@@ -65,9 +62,6 @@ class Changed(NamedTuple):
 
     keys: set[Key]
     lost: int
-
-
-_DROPPED_META: Final = ("managedFields", "selfLink")
 
 
 class Store:
@@ -213,12 +207,33 @@ class Store:
             held = self._bodies.get(key)
             if held is None:
                 return None
-            packed = {r: h.packed for r, h in self._children.get(key, {}).items() if h.owner == held.uid}
+            own = {
+                ref: child for ref, child in self._children.get(key, {}).items() if child.owner == held.uid
+            }
             pods = self._facts(key)
             routers = self._aged(key)
         # Unpacking is the slow part, and needs no lock.
-        children = {ref: _unpacked(data) for ref, data in sorted(packed.items())}
-        return Snapshot(_unpacked(held.packed), children, pods, routers)
+        children = Children({ref: own[ref].packed for ref in sorted(own)})
+        fits = {ref: child.fits for ref, child in own.items() if child.fits}
+        return Snapshot(unpack(held.packed), children, pods, routers, fits)
+
+    def keep(self, key: Key, snapshot: Snapshot) -> None:
+        """What a look has found out about children is true for as long as they stay as they were then."""
+        with self._lock:
+            children = self._children.get(key, {})
+            for ref, digest in snapshot.fits.items():
+                held = children.get(ref)
+                # The very bytes that were looked at, and not just an equal version.
+                if held is not None and held.packed is snapshot.children.packed(ref) and held.fits != digest:
+                    children[ref] = held._replace(fits=digest)
+
+    def doubt(self, key: Key) -> None:
+        """Whatever was found out about a deployment's children is to be found out again."""
+        with self._lock:
+            children = self._children.get(key, {})
+            for ref, held in children.items():
+                if held.fits:
+                    children[ref] = held._replace(fits="")
 
     def counts(self) -> dict[str, int]:
         """How many objects of each kind are held."""
@@ -341,32 +356,4 @@ def owner_key(thing: Mapping[str, Any]) -> Key | None:
 
 
 def _packed(thing: Manifest) -> _Held:
-    meta = {name: value for name, value in thing["metadata"].items() if name not in _DROPPED_META}
-    data = zlib.compressobj(level=6, zdict=_TYPICAL)
-    packed = data.compress(orjson.dumps({**thing, "metadata": meta})) + data.flush()
-    return _Held(packed, _version(thing), _uid(thing), str(_owner(thing).get("uid", "")))
-
-
-def _unpacked(packed: bytes) -> Manifest:
-    data = zlib.decompressobj(zdict=_TYPICAL)
-    thing: Manifest = orjson.loads(data.decompress(packed) + data.flush())
-    return thing
-
-
-# What nearly every child says: small objects have little to compress in themselves.
-_TYPICAL: Final = (
-    b'"lastTransitionTime":"2026-01-01T00:00:00Z","observedGeneration":1,"status":"True","status":"False",'
-    b'"protocol":"TCP","terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File",'
-    b'"imagePullPolicy":"IfNotPresent","securityContext":{"allowPrivilegeEscalation":false,"capabilities":'
-    b'{"drop":["ALL"]},"readOnlyRootFilesystem":true,"runAsNonRoot":true,"seccompProfile":{"type":'
-    b'"RuntimeDefault"}},"volumeMounts":[{"mountPath":"/plait","name":"plait"}],"resources":{"limits":{},'
-    b'"requests":{}},"restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler",'
-    b'"selector":{"matchLabels":{"app.kubernetes.io/component":"prefill","app.kubernetes.io/instance":"",'
-    b'"app.kubernetes.io/managed-by":"plait-operator","app.kubernetes.io/name":"plait","plait.dev/revision":"",'
-    b'"plait.dev/role":"decode"}},"ownerReferences":[{"apiVersion":"plait.dev/v1alpha1","blockOwnerDeletion":'
-    b'true,"controller":true,"kind":"SharedKVDeployment","name":"","uid":""}],"resourceVersion":"","uid":"",'
-    b'"annotations":{"plait.dev/applied":""},"labels":{"app.kubernetes.io/component":"router",'
-    b'"app.kubernetes.io/instance":"","app.kubernetes.io/managed-by":"plait-operator",'
-    b'"app.kubernetes.io/name":"plait","plait.dev/role":"router"},"creationTimestamp":"2026-01-01T00:00:00Z",'
-    b'{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"","namespace":"","generation":1'
-)
+    return _Held(pack(thing), _version(thing), _uid(thing), str(_owner(thing).get("uid", "")))

@@ -7,8 +7,8 @@ What follows from the spec alone is the same each time and is most of the work, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from plait.contract.violation import ContractError, Violation
@@ -26,6 +26,10 @@ from plait_operator.validate import validate_spec
 
 _KEPT: Final = 256
 """Some 90 KB each. A burst has many deployments on their way at once, each looked at again and again."""
+
+
+_SIZES: Final = 8
+"""Of both roles' workloads, kept with each blueprint: a rollout goes through some."""
 
 
 class Built(NamedTuple):
@@ -55,8 +59,18 @@ class Blueprint:
     targets: Mapping[Role, str]
     contracts: tuple[Built, ...] = ()
     workloads: Mapping[Role, Manifest]
+    _sized: dict[tuple[Role, int], Built] = field(init=False, compare=False, repr=False, default_factory=dict)
 
-    @property
+    def sized(self, role: Role, replicas: int) -> Built:
+        """The workload of a role that asks for so many."""
+        built = self._sized.get((role, replicas))
+        if built is None:
+            if len(self._sized) >= _SIZES:
+                self._sized.clear()
+            built = self._sized[role, replicas] = Built.of(with_replicas(self.workloads[role], replicas))
+        return built
+
+    @cached_property
     def wire(self) -> str:
         """Digits of the wire hash as labels carry them; empty while it is not known."""
         contract = None if self.context is None else self.context.contract

@@ -9,7 +9,7 @@ from plait_operator import names
 from plait_operator.actions import Action, Apply, Delete
 from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.observed import Manifest, Observed, Ref
-from plait_operator.plan.blueprint import Blueprint, Built, with_replicas
+from plait_operator.plan.blueprint import Blueprint, Built
 from plait_operator.plan.drift import differs, stamped
 from plait_operator.plan.engines import WORKLOADS, Workload, workloads_of
 from plait_operator.plan.roles import ROLES, Step
@@ -23,10 +23,16 @@ def going(live: Mapping[str, Any] | None) -> bool:
 
 def applied(built: Built, observed: Observed) -> Iterator[Apply]:
     """The manifest, if applying it would change anything."""
+    if observed.fits.get(built.ref) == built.digest:
+        return
     live = observed.children.get(built.ref)
-    why = "" if going(live) else differs(built.manifest, live, told=built.digest)
+    if going(live):
+        return
+    why = differs(built.manifest, live, told=built.digest)
     if why:
         yield Apply(stamped(built.manifest), why)
+    else:
+        observed.fits[built.ref] = built.digest
 
 
 def static_children(asked: Blueprint, deployment: SharedKVDeployment, observed: Observed) -> list[Action]:
@@ -54,7 +60,7 @@ def engine_children(
         for revision, replicas in sorted(step.of(role).items()):
             load = loads.get(revision)
             if revision == asked.targets[role]:
-                built = Built.of(with_replicas(asked.workloads[role], replicas))
+                built = asked.sized(role, replicas)
                 wanted.add(built.ref)
                 actions += _target(built, observed, load, replicas)
             elif load is not None and revision not in step.finished[role]:
@@ -91,10 +97,11 @@ def _scaled(deployment: SharedKVDeployment, load: Workload, replicas: int) -> Ap
 def unwanted(observed: Observed, wanted: Set[Ref]) -> list[Action]:
     """Deletes of children that nothing wants any more, workloads first: what they use must outlive them."""
     alive = _living(observed)
+    # By name first: whatever is wanted need not be taken out of the store.
     found = [
         (ref.kind not in WORKLOADS, ref, live)
-        for ref, live in observed.children.items()
-        if ref not in wanted and not going(live) and not alive(live)
+        for ref in observed.children
+        if ref not in wanted and not going(live := observed.children[ref]) and not alive(live)
     ]
     return [
         Delete(ref, live["metadata"].get("uid", ""), "the spec does not ask for it any more")

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+import orjson
+
 from plait_operator.names import APPLIED
 from plait_operator.observed import Manifest
 
@@ -80,8 +82,14 @@ def digest(manifest: Mapping[str, Any]) -> str:
     metadata.pop("annotations", None)
     if told:
         metadata["annotations"] = told
-    text = json.dumps({**manifest, "metadata": metadata}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_text({**manifest, "metadata": metadata})).hexdigest()[:16]
+
+
+def _text(manifest: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # A number of more than 64 bits: slower, but told apart all the same.
+        return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
 
 
 def stamped(manifest: Manifest) -> Manifest:

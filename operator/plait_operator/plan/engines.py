@@ -48,8 +48,9 @@ class _Engine(NamedTuple):
 def workloads_of(observed: Observed, role: str) -> dict[str, Workload]:
     """The engine workloads of a role, by revision."""
     found = {}
-    for ref, live in observed.children.items():
+    for ref in observed.children:
         if ref.kind in WORKLOADS:
+            live = observed.children[ref]
             labels = _labels(live)
             if labels.get(names.ROLE) == role and labels.get(names.REVISION):
                 found[labels[names.REVISION]] = _workload(ref, live, labels)

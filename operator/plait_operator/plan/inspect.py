@@ -66,8 +66,8 @@ def inspect(deployment: SharedKVDeployment, observed: Observed, release: Release
     told = _of_job(deployment, observed, manifest, ref)
     former = [
         Delete(other, live["metadata"].get("uid", ""), "it reads a former source")
-        for other, live in sorted(observed.children.items())
-        if other.kind == ref.kind and other != ref and not live["metadata"].get("deletionTimestamp")
+        for other in sorted(one for one in observed.children if one.kind == ref.kind and one != ref)
+        if not (live := observed.children[other])["metadata"].get("deletionTimestamp")
     ]
     return told._replace(actions=(*former, *told.actions), wanted=frozenset({kept, ref}))
 

@@ -8,6 +8,7 @@ status, news. No action needs the success of an earlier one to be safe; a refuse
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from plait_operator import names
 from plait_operator.actions import Action, Plan, SetFinalizer, WriteStatus
@@ -42,6 +43,7 @@ class _Draft:
     stuck: str = ""
     rolling: bool = False
 
+    @cached_property
     def states(self) -> dict[Role, RoleState]:
         """Both engine roles as they are."""
         meta, spec = self.deployment.meta, self.deployment.spec
@@ -95,7 +97,7 @@ def _bring_about(draft: _Draft) -> None:
     draft.actions += draft.inspection.actions  # The Job's pod needs its network policy.
     if not asked.targets:
         return  # The shape is not known yet. What runs goes on.
-    states, rollout = draft.states(), deployment.spec.rollout
+    states, rollout = draft.states, deployment.spec.rollout
     budget = Budget(rollout.max_unavailable, rollout.max_surge)
     told = step(states["prefill"], states["decode"], budget)
     draft.stuck, draft.rolling = told.stuck, told.rolling
@@ -109,7 +111,7 @@ def _bring_about(draft: _Draft) -> None:
 def _tell(draft: _Draft, *, removing: bool = False) -> None:
     """Status of the deployment and of its role, and the news, where they differ from what is written."""
     deployment, observed = draft.deployment, draft.observed
-    states = draft.states()
+    states = draft.states
     router = router_view(
         observed,
         name=names.short(deployment.meta.name, "router"),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from plait.contract.violation import ContractError
 from plait_operator.api.resource import SharedKVDeployment
 from plait_operator.api.status import Capacity
-from plait_operator.capacity import active_tokens, decode_weights, estimate, reported
+from plait_operator.capacity import active_tokens, decode_weights, reported
 from plait_operator.children.context import Context
 from plait_operator.observed import Observed
 from plait_operator.status.problems import pods_of
@@ -44,7 +44,7 @@ def capacity_of(
     spec, misfit = deployment.spec, ""
     planned: Capacity | None = None
     try:
-        planned = estimate(spec, context.shape)
+        planned = context.planned
     except ContractError as error:
         misfit = str(error.violations[0])
     tokens = _reported(observed, revision)
@@ -55,7 +55,7 @@ def capacity_of(
         except ContractError as error:
             return Told(planned, str(error.violations[0]), misfit)
         return Told(said, _mismatch(deployment, planned, said), misfit)
-    same = deployment.status.contract.group == context.contract.hash
+    same = deployment.status.contract.group == context.hashes[1]
     if before is not None and before.source == "reported" and same:
         return Told(before, _mismatch(deployment, planned, before), misfit)
     return Told(planned, "", misfit)

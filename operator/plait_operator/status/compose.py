@@ -29,10 +29,10 @@ def status_of(
         misfit=told.misfit,
         decode_misfit=decode_misfit(deployment, context),
     )
-    contract = None if context is None else context.contract
     hashes = deployment.status.contract
-    if contract is not None:
-        hashes = Hashes(wire=contract.wire.hash, group=contract.hash)
+    if context is not None and context.contract is not None:
+        wire, group = context.hashes
+        hashes = Hashes(wire=wire, group=group)
     return SharedKVDeploymentStatus(
         observed_generation=deployment.meta.generation,
         conditions=conditions_of(case),

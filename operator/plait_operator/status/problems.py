@@ -143,7 +143,8 @@ def _named(pods: list[str], text: str) -> str:
 
 
 def _of_children(observed: Observed, *, deployment: str, role: str, revision: str) -> Iterator[Problem]:
-    for ref, child in sorted(observed.children.items()):
+    for ref in sorted(one for one in observed.children if one.kind == "Deployment"):
+        child = observed.children[ref]
         if _is_workload(child, role=role, revision=revision):
             for condition in (child.get("status") or {}).get("conditions") or ():
                 if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
@@ -158,7 +159,7 @@ def _of_children(observed: Observed, *, deployment: str, role: str, revision: st
 def _is_workload(child: Mapping[str, Any], *, role: str, revision: str) -> bool:
     labels = (child.get("metadata") or {}).get("labels") or {}
     same = not revision or labels.get(names.REVISION, revision) == revision
-    return child.get("kind") == "Deployment" and labels.get(names.ROLE) == role and same
+    return labels.get(names.ROLE) == role and same
 
 
 def _pods_refused(message: str) -> str:

@@ -163,3 +163,38 @@ def test_many_workers_never_share_a_key() -> None:
         thread.join(20)
     assert not clashes
     assert set(turns) == set(range(7))
+
+
+def test_turns_of_one_key_are_apart(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(gather_s=0.1, apart_s=1.0, clock=clock)
+    queue.add("a")
+    clock.now += 0.1
+    assert taken(queue) == "a", "the first waits only for what comes with it"
+    queue.add("a")
+    queue.done("a")
+    clock.now += 0.2
+    queue.add("b")
+    clock.now += 0.1
+    assert taken(queue) == "b", "nobody else waits for that"
+    queue.done("b")
+    clock.now += 0.6
+    queue.add("a")
+    assert taken(queue) is None
+    clock.now += 0.2
+    assert taken(queue) == "a"
+    queue.done("a")
+    clock.now += 60.0
+    queue.add("a")
+    clock.now += 0.1
+    assert taken(queue) == "a"
+
+
+def test_what_keeps_turns_apart_is_forgotten(clock: Clock) -> None:
+    queue: WorkQueue[int] = WorkQueue(gather_s=0.0, apart_s=1.0, clock=clock)
+    for key in range(1000):
+        queue.add(key)
+        turn = queue.get(timeout_s=0.0)
+        assert turn is not None
+        queue.done(turn.key)
+        clock.now += 0.1
+    assert len(queue._ended) <= 11

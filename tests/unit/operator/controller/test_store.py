@@ -71,7 +71,7 @@ def store() -> Store:
 def children(store: Store) -> dict[Ref, Any]:
     found = store.view(KEY)
     assert found is not None
-    return found.children
+    return dict(found.children)
 
 
 def test_a_view_has_it_all_without_managed_fields(store: Store) -> None:
