@@ -5,8 +5,6 @@ See `plait.transfer.fence` for what is held and why.
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import sys
 import traceback
@@ -17,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from plait.engine import state
+from plait.engine.entry import end_engine
 from plait.engine.install import implements
 from plait.transfer import AckFence, SendFence
 
@@ -88,13 +87,7 @@ def worker_that_ends_loudly(
     except BaseException:
         traceback.print_exc()
         print("plait: a transfer worker died; this engine ends itself", file=sys.stderr, flush=True)
-        _end_engine()
-
-
-def _end_engine() -> None:
-    parent = os.getppid()
-    os.kill(parent, signal.SIGQUIT)
-    os._exit(70)
+        end_engine()
 
 
 @implements("disaggregation.prefill.poll_and_all_reduce_attn_cp_tp_group")
@@ -128,7 +121,7 @@ def poll_behind_fence(
         print(
             "plait: the ranks' page allocators differ; this engine ends itself", file=sys.stderr, flush=True
         )
-        _end_engine()
+        end_engine()
     return [
         int(kv_poll().Transferring) if status in (failed, success) and held else status
         for status, held in zip(polls, busy, strict=True)

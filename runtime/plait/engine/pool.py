@@ -11,22 +11,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool
 
-from plait.contract.capacity import scratch_for
+from plait.contract.capacity import GatherBy, scratch_for, set_aside
 from plait.contract.layouts import PAGE_SIZE, Layout
+from plait.contract.rows import index_row_bytes
+from plait.contract.status import GatherPathName
 from plait.engine import state
+from plait.engine.gathering import Kind, PoolGather, segment_name
 from plait.engine.install import IMPLEMENTATIONS, implements
-from plait.gather import (
-    CollectiveExchange,
-    DenseView,
-    GatherPlan,
-    GatherStats,
-    Scratch,
-    ScratchShape,
-    page_rows,
-)
+from plait.engine.peers import PeerPools, device_of, map_pools, peers_can_map
+from plait.gather import GatherPlan, GatherStats, Scratch, ScratchShape
+from plait.peer import Segment
+
+INDEX_HEAD_DIM = 128
+"""The only one that the engine's DSA pool takes."""
 
 
 class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
@@ -47,62 +46,99 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
         self.shared = state.settings.layout is Layout.SHARED
         # Rows beside the stock pad page: the reserved stripe is one physical page when sharded, N when not.
         self._stored = size // self.ranks if self.shared else size + (self.ranks - 1) * PAGE_SIZE
+        self.peers: PeerPools | None = None
         super().__init__(size, *args, index_buf_size=self._stored, **kwargs)
         self.index_buf_size = size
-        self.gather_stats = GatherStats()
         self.scratch_tokens = scratch_tokens()
         if self.shared:
-            self._make_views()
+            self._make_gather()
         state.pool = self
 
     def _create_buffers(self) -> None:
+        if self.shared and peers_can_map(device_of(self.device)):
+            self._map_buffers()
+            return
         logical, self.size = self.size, self._stored
         try:
             super()._create_buffers()
         finally:
             self.size = logical
 
+    def _map_buffers(self) -> None:
+        """Pools of both kinds in memory that the other ranks map. The index pool is made here too: one
+        mapping, one rendezvous."""
+        pages = self.physical_pages
+        index_page = PAGE_SIZE * index_row_bytes(index_head_dim=INDEX_HEAD_DIM)
+        mla_page = PAGE_SIZE * self.kv_cache_dim * self.store_dtype.itemsize
+        per_page = {"mla": mla_page, "index": index_page}
+        device = device_of(self.device)
+        self.peers = state.peers = map_pools(
+            [
+                Segment(segment_name(kind, layer), pages * nbytes)
+                for kind, nbytes in per_page.items()
+                for layer in range(self.layer_num)
+            ],
+            unit_bytes=tuple(per_page.values()),
+            device=device,
+        )
+        memory = self.peers.memory
+        self.kv_buffer = [
+            memory.own(segment_name("mla", layer)).view(self.store_dtype).view(-1, 1, self.kv_cache_dim)
+            for layer in range(self.layer_num)
+        ]
+        self.index_k_with_scale_buffer = [
+            memory.own(segment_name("index", layer)).view(pages, index_page)
+            for layer in range(self.layer_num)
+        ]
+
+    def _create_index_buffers(self) -> None:
+        if self.peers is None:
+            super()._create_index_buffers()
+
     @property
     def physical_pages(self) -> int:
         """Pages of each of this rank's tensors, the reserved ones included."""
         return self._stored // PAGE_SIZE + 1
 
-    def _make_views(self) -> None:
+    def _make_gather(self) -> None:
         pages = self.scratch_tokens // PAGE_SIZE
         device = self.kv_buffer[0].device
         mla_page = (PAGE_SIZE, *self.kv_buffer[0].shape[1:])
         index_page = (1, *self.index_k_with_scale_buffer[0].shape[1:])
         self._mla_scratch = Scratch(ScratchShape(pages, mla_page, self.kv_buffer[0].dtype), device=device)
         self._index_scratch = Scratch(ScratchShape(pages, index_page, torch.uint8), device=device)
-        self.mla_view = self._view(self.kv_buffer, self._mla_scratch)
-        self.index_view = self._view(self.index_k_with_scale_buffer, self._index_scratch)
-
-    def _view(self, buffers: list[torch.Tensor], scratch: Scratch) -> DenseView:
-        # One group per kind and use: within a group the order of collectives is the order of layers.
-        return DenseView(
-            [page_rows(buffer, self.physical_pages) for buffer in buffers],
-            scratch,
-            ahead=CollectiveExchange(_new_group()),
-            now=CollectiveExchange(_new_group()),
-            prefetch=state.settings.prefetch,
-            stats=self.gather_stats,
+        self.gather = PoolGather(
+            [
+                Kind("index", self.index_k_with_scale_buffer, self._index_scratch),
+                Kind("mla", self.kv_buffer, self._mla_scratch),
+            ],
+            physical_pages=self.physical_pages,
+            peers=self.peers,
+            top_k=index_top_k(),
         )
+
+    @property
+    def gather_stats(self) -> GatherStats:
+        """Counters of the gather, since start (zeros in the replicated layout)."""
+        return self.gather.stats if self.shared else GatherStats()
+
+    @property
+    def gather_batches(self) -> dict[GatherPathName, int]:
+        """Batches by the way of their prefix, since start."""
+        return dict(self.gather.batches) if self.shared else {}
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes of the dense scratch, both kinds and slots (0 in the replicated layout)."""
         return self._mla_scratch.nbytes + self._index_scratch.nbytes if self.shared else 0
 
-    def begin(self, plan: GatherPlan) -> None:
-        """Read through the dense view of `plan` from now on."""
+    def begin(self, plan: GatherPlan, *, rows: int) -> None:
+        """Read through the view of `plan` from now on. rows: query rows of every rank, padding included."""
         if state.settings.debug_checks:
-            self.mla_view.end()
-            self.index_view.end()
+            self.gather.end()
             self._mla_scratch.poison()
             self._index_scratch.poison()
-        device = self.kv_buffer[0].device
-        self.index_view.begin(plan, rank=self.rank, device=device)
-        self.mla_view.begin(plan, rank=self.rank, device=device)
+        self.gather.begin(plan, rows=rows)
 
     # Reads of attention and indexer. Writes use `kv_buffer` and `get_index_k_with_scale_buffer`: own pages.
 
@@ -110,7 +146,7 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
         if not self.shared:
             own: torch.Tensor = super().get_key_buffer(layer_id)
             return own
-        rows = self.mla_view.consume(layer_id - self.start_layer)
+        rows = self.gather.consume("mla", layer_id - self.start_layer)
         return rows.view(self.dtype) if self.store_dtype != self.dtype else rows
 
     def get_value_buffer(self, layer_id: int) -> torch.Tensor:
@@ -124,7 +160,7 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
         if not self.shared:
             own: torch.Tensor = super().get_index_k_with_scale_buffer(layer_id)
             return own
-        return self.index_view.consume(layer_id - self.start_layer)
+        return self.gather.consume("index", layer_id - self.start_layer)
 
     def get_index_k_continuous(self, layer_id: int, *args: Any, **kwargs: Any) -> Any:
         return self._dense_index(super().get_index_k_continuous, layer_id, *args, **kwargs)
@@ -140,7 +176,7 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
         if not self.shared:
             return read(layer_id, *args, **kwargs)
         local = layer_id - self.start_layer
-        dense = _DenseIndex(self, {local: self.index_view.consume(local)})
+        dense = _DenseIndex(self, {local: self.gather.consume("index", local)})
         return read.__func__(dense, layer_id, *args, **kwargs)
 
     def move_kv_cache(self, tgt_loc: torch.Tensor, src_loc: torch.Tensor) -> None:
@@ -169,15 +205,11 @@ class _DenseIndex:
         return getattr(self._pool, name)
 
 
-def _new_group() -> dist.ProcessGroup:
-    """A process group of this CP group's ranks. Every rank makes the same ones in the same order."""
-    from sglang.srt.runtime_context import get_parallel
+def index_top_k() -> int:
+    """Rows that a query row attends to at most."""
+    from sglang.srt.runtime_context import get_server_args
 
-    ranks = list(get_parallel().attn_cp_group.ranks)
-    group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo" if state.settings.cpu else "nccl")
-    # NCCL sets its buffers up at the first collective: better now than in the first request.
-    dist.all_reduce(torch.zeros(1, device="cpu" if state.settings.cpu else "cuda"), group=group)
-    return group
+    return int(get_server_args().get_model_config().hf_config.index_topk)
 
 
 def scratch_tokens() -> int:
@@ -210,7 +242,8 @@ def cell_size(original: Callable[..., int], self: Any, kvc: Any, num_layers: int
     size = original(self, kvc, num_layers)
     if state.settings.layout is not Layout.SHARED:
         return size
-    self.plait_layer_bytes = size // max(1, num_layers)
+    self.plait_layers = max(1, num_layers)
+    self.plait_layer_bytes = size // self.plait_layers
     return -(-size // state.group().ranks)
 
 
@@ -219,10 +252,14 @@ def pool_sizes(original: Callable[..., Any], self: Any, available_bytes: int, pa
     """Set the two dense slots and the reserved pages aside, then count whole stripes."""
     stripe = page_size * state.group().ranks
     if state.settings.layout is Layout.SHARED:
-        # Beside the two dense slots an exchange has its own buffers: what it receives (a slot at most, for
-        # prefix and chunk together) and what it packs (this rank's share of one).
-        slot = (scratch_tokens() + page_size) * self.plait_layer_bytes
-        available_bytes -= 3 * slot + -(-slot // state.group().ranks)
+        mapped = peers_can_map(device_of("cpu" if state.settings.cpu else "cuda"))
+        available_bytes -= set_aside(
+            scratch_tokens(),
+            row=self.plait_layer_bytes,
+            layers=self.plait_layers,
+            ranks=state.group().ranks,
+            by=GatherBy.PEER if mapped else GatherBy.COLLECTIVE,
+        ).total
     reserved = self._cell_size * stripe
     if available_bytes <= reserved:
         raise RuntimeError(

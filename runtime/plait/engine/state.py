@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from plait.contract.settings import Settings
+from plait.contract.status import PeerCounts
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from plait.engine.allocator import OwnedPageAllocator
     from plait.engine.install import Applied
     from plait.engine.integrity import IntegrityCheck
+    from plait.engine.peers import PeerPools
     from plait.engine.pool import OwnedPagePool
     from plait.engine.status import StatusWriter
     from plait.engine.strategy import OwnerSplitStrategy
@@ -33,6 +35,8 @@ hooks: list[Applied] = []
 
 strategy: OwnerSplitStrategy | None = None
 pool: OwnedPagePool | None = None
+peers: PeerPools | None = None
+peer_counts: PeerCounts = PeerCounts()
 allocator: OwnedPageAllocator | None = None
 status: StatusWriter | None = None
 integrity: IntegrityCheck | None = None

@@ -60,7 +60,7 @@ class TestWorker:
     def run(self, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> SimpleNamespace:
         manager = SimpleNamespace(transfer_queues=["q0", "q1"], failed_sessions={"d"})
         ended: list[str] = []
-        monkeypatch.setattr(fences, "_end_engine", lambda: ended.append("ended"))
+        monkeypatch.setattr(fences, "end_engine", lambda: ended.append("ended"))
 
         def original(self: object, queue: object, executor: object, staging: object, index: int) -> None:
             assert queue is manager.transfer_queues[1]
@@ -93,7 +93,7 @@ class TestWorker:
         monkeypatch.setattr(os, "getppid", lambda: 4711)
         monkeypatch.setattr(os, "kill", lambda pid, number: done.append((pid, number)))
         monkeypatch.setattr(os, "_exit", done.append)
-        fences._end_engine()
+        fences.end_engine()
         assert done == [(4711, signal.SIGQUIT), 70]
 
 
@@ -149,7 +149,7 @@ class TestPrefillPolls:
 
     def test_allocators_that_differ_end_the_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         ended: list[bool] = []
-        monkeypatch.setattr(fences, "_end_engine", lambda: ended.append(True))
+        monkeypatch.setattr(fences, "end_engine", lambda: ended.append(True))
 
         def other_rank(tensor: torch.Tensor, **_: object) -> None:
             tensor[-2] += 1

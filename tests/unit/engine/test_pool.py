@@ -12,6 +12,7 @@ import torch
 from tests.unit.engine.conftest import Place
 
 from plait.contract.layouts import PAGE_SIZE, Layout
+from plait.contract.setting_kinds import PeerAccess
 from plait.engine import state
 from plait.gather import GatherPlan, GatherRequest, page_rows
 
@@ -23,10 +24,12 @@ TOKENS = 8 * PAGE_SIZE
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch, place: Place) -> Callable[..., Any]:
     """One rank's pool without a process group: its peers' parts never arrive (tests give them)."""
-    from plait.engine import pool
+    from plait.engine import gathering, pool
 
-    monkeypatch.setattr(pool, "_new_group", lambda: None)
-    monkeypatch.setattr(pool, "CollectiveExchange", lambda group: OwnParts())
+    monkeypatch.setattr(gathering, "new_group", lambda: None)
+    monkeypatch.setattr(gathering, "share_from_first", lambda told: told[0])
+    monkeypatch.setattr(gathering, "CollectiveExchange", lambda group: OwnParts())
+    monkeypatch.setattr(pool, "index_top_k", lambda: 64)
     monkeypatch.setattr(pool, "scratch_tokens", lambda: 4 * PAGE_SIZE)
 
     def build(
@@ -38,7 +41,7 @@ def make(monkeypatch: pytest.MonkeyPatch, place: Place) -> Callable[..., Any]:
         **chosen: Any,
     ) -> Any:
         place.at(0, ranks)
-        place.settings(layout=layout, prefetch=False, **chosen)
+        place.settings(layout=layout, prefetch=False, **{"peer_access": PeerAccess.OFF, **chosen})
         packed = 656 if dtype == torch.float8_e4m3fn else LATENT + ROPE
         return pool.OwnedPagePool(
             size=size,
@@ -124,7 +127,7 @@ def test_reads_are_of_the_dense_view_and_writes_of_owned_pages(make: Callable[..
         page_rows(pool.kv_buffer[layer], pool.physical_pages)[3] = 20 + layer
         pool.index_k_with_scale_buffer[layer][2] = 30 + layer
         pool.index_k_with_scale_buffer[layer][3] = 40 + layer
-    pool.begin(plan)
+    pool.begin(plan, rows=5)
     for layer in range(LAYERS):
         index = pool.get_broadcastable_index_k_with_scale_buffer(layer)
         assert index[:2, 0].tolist() == [40 + layer, 30 + layer]
@@ -136,7 +139,9 @@ def test_reads_are_of_the_dense_view_and_writes_of_owned_pages(make: Callable[..
         assert pool.get_value_buffer(layer).shape == (5 * PAGE_SIZE, 1, LATENT)
         assert pool.get_index_k_with_scale_buffer(layer) is pool.index_k_with_scale_buffer[layer]
     # Two parts (prefix and chunk) of two kinds in each layer, none of them remote.
-    assert (pool.gather_stats.fallback, pool.gather_stats.bytes) == (2 * LAYERS, 0)
+    # Without prefetch prefix and chunk come together: there is nothing to fall back from.
+    assert (pool.gather_stats.fallback, pool.gather_stats.bytes) == (0, 0)
+    assert dict(pool.gather.batches) == {"collective": 1}
 
 
 def test_stock_index_accessors_read_the_dense_tensor_and_leave_the_pool_alone(
@@ -145,7 +150,7 @@ def test_stock_index_accessors_read_the_dense_tensor_and_leave_the_pool_alone(
     from sglang.srt.mem_cache import memory_pool
 
     pool = make(Layout.SHARED)
-    pool.begin(GatherPlan.from_requests([GatherRequest(0, 5, np.array([4]))], ranks=2, budget=4))
+    pool.begin(GatherPlan.from_requests([GatherRequest(0, 5, np.array([4]))], ranks=2, budget=4), rows=5)
     owned = pool.index_k_with_scale_buffer
     seen: list[Any] = []
 
@@ -159,7 +164,7 @@ def test_stock_index_accessors_read_the_dense_tensor_and_leave_the_pool_alone(
     assert pool.get_index_k_continuous(1, seq_len=5, page_indices="p") == "read"
     assert pool.get_index_k_scale_continuous(1, 5, "p") == "read"
     assert pool.get_index_k_scale_buffer(1, "s", "p", 5, 6) == "read"
-    dense = pool.index_view.consume(1)
+    dense = pool.gather.consume("index", 1)
     assert [(size, buffer is dense) for size, buffer, _ in seen] == [(PAGE_SIZE, True)] * 3
     assert seen[0][2] == seen[1][2] == {"seq_len": 5, "page_indices": "p"}
     assert seen[2][2]["max_seq_len"] == 6
@@ -178,7 +183,7 @@ def test_debug_checks_poison_the_scratch_before_each_batch(make: Callable[..., A
     pool = make(Layout.SHARED, debug_checks=True)
     plan = GatherPlan.from_requests([GatherRequest(0, 5, np.array([4]))], ranks=2, budget=4)
     for _ in range(2):  # a batch that was not read to its end is ended first
-        pool.begin(plan)
+        pool.begin(plan, rows=5)
         rows = pool.get_key_buffer(0)
         assert not rows[:PAGE_SIZE].isnan().any()
         assert rows[PAGE_SIZE : 4 * PAGE_SIZE].isnan().all()
@@ -198,7 +203,7 @@ def test_what_the_shared_layout_does_not_do_is_refused(make: Callable[..., Any])
 class TestSizes:
     @pytest.fixture
     def configurator(self) -> Any:
-        return SimpleNamespace(_cell_size=50, plait_layer_bytes=25)
+        return SimpleNamespace(_cell_size=50, plait_layer_bytes=25, plait_layers=2)
 
     def test_a_token_costs_a_rank_its_share(self, place: Place, configurator: Any) -> None:
         from plait.engine.pool import cell_size
@@ -210,24 +215,27 @@ class TestSizes:
         place.settings(layout=Layout.REPLICATED)
         assert cell_size(lambda *_: 101, configurator, None, 2) == 101
 
+    @pytest.mark.parametrize("mapped", [True, False])
     def test_scratch_and_reserved_pages_are_set_aside(
-        self, place: Place, configurator: Any, monkeypatch: pytest.MonkeyPatch
+        self, place: Place, configurator: Any, monkeypatch: pytest.MonkeyPatch, mapped: bool
     ) -> None:
         from plait.engine import pool
 
         monkeypatch.setattr(pool, "scratch_tokens", lambda: 640)
-        place.settings(layout=Layout.SHARED)
+        monkeypatch.setattr(pool, "peers_can_map", lambda device: mapped)
+        place.settings(layout=Layout.SHARED, cpu=True)
         seen: list[tuple[int, int]] = []
 
         def original(_: object, available: int, page: int) -> str:
             seen.append((available, page))
             return "sizes"
 
-        # Two dense slots, what an exchange receives, and this rank's half of what it packs.
+        # Two dense slots; beside them what collectives receive and this rank's half of what they pack, or
+        # what mapped pools lose to whole granules.
         slot, reserved = (640 + 64) * 25, 50 * 128
-        scratch = 3 * slot + slot // 2
-        assert pool.pool_sizes(original, configurator, 1_000_000, 64) == "sizes"
-        assert seen == [(1_000_000 - scratch - reserved, 128)]
+        scratch = 2 * slot + ((4 << 20) + 2 * 2 * 256 if mapped else slot + slot // 2)
+        assert pool.pool_sizes(original, configurator, 10_000_000, 64) == "sizes"
+        assert seen == [(10_000_000 - scratch - reserved, 128)]
         with pytest.raises(RuntimeError, match=r"no memory is left for the KV pool.*PLAIT_SCRATCH_TOKENS"):
             pool.pool_sizes(original, configurator, scratch + reserved, 64)
         place.settings(layout=Layout.REPLICATED)
