@@ -1,9 +1,9 @@
 """The kernels' tests run under Triton's interpreter, in one process of their own.
 
-The interpreter is chosen by TRITON_INTERPRET before `import triton`, for a whole process; other tests of a run
-import triton through the engine, compiled. So the files in `INTERPRETED` are collected here as one item each,
-and a single child pytest runs them all. `TRITON_INTERPRET=1 pytest tests/unit/kernels/test_pull.py` runs one
-of them in the foreground.
+The interpreter is chosen by TRITON_INTERPRET before `import triton`, for a whole process; other tests of a
+run import triton through the engine, compiled. So the files in `INTERPRETED` are collected here as one item
+each, and a single child pytest runs them all. `TRITON_INTERPRET=1 pytest tests/unit/kernels/test_pull.py`
+runs one of them in the foreground.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ INTERPRETED = frozenset(
         "test_pull.py",
         "test_read_index.py",
         "test_rerange.py",
+        "test_row_range.py",
         "test_store_index.py",
         "test_store_mla.py",
+        "test_trials.py",
     }
 )
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"

@@ -5,21 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
-from plait.kernels.pull import (
-    CONFIGS,
-    PullConfig,
-    RowPart,
-    pull,
-    pull_reference,
-    pull_rows,
-    pull_rows_reference,
-)
 from tests.unit.kernels import interpreter  # noqa: F401
 from tests.unit.kernels.guarded import POISON, Guarded, PeerBytes, peer_bytes, same_bytes
 
+from plait.kernels.pull import CONFIGS, PullConfig, pull, pull_reference
+from plait.kernels.pull_rows import INDEX_PARTS, RowPart, mla_parts, pull_rows, pull_rows_reference
+
 SMALL = PullConfig(chunk=256, warps=4, programs=3)
-INDEX_PARTS = (RowPart(0, 128), RowPart(8192, 4))
 
 
 def lists(
@@ -35,7 +27,9 @@ def lists(
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("page_bytes", [16, 48, 256, 528, 1040])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_pull_moves_the_listed_pages_and_nothing_else(ranks: int, page_bytes: int, dtype: torch.dtype) -> None:
+def test_pull_moves_the_listed_pages_and_nothing_else(
+    ranks: int, page_bytes: int, dtype: torch.dtype
+) -> None:
     rng = np.random.default_rng(page_bytes * 8 + ranks)
     for count in (0, 1, 2, 7):
         peers = peer_bytes(rng, ranks=ranks, pages=5, page_bytes=page_bytes, hole=int(rng.integers(0, 3)))
@@ -80,7 +74,12 @@ def test_pull_of_real_pages_under_each_shipped_config(page_bytes: int, config: P
 
 @pytest.mark.parametrize(
     ("page_bytes", "parts"),
-    [(8448, INDEX_PARTS), (41984, (RowPart(0, 656),)), (64 * 16, (RowPart(0, 16),)), (64 * 20, (RowPart(0, 12), RowPart(768, 8)))],
+    [
+        (8448, INDEX_PARTS),
+        (41984, mla_parts(656)),
+        (64 * 16, (RowPart(0, 16),)),
+        (64 * 20, (RowPart(0, 12), RowPart(768, 8))),
+    ],
 )
 def test_pull_rows_moves_the_row_ranges_and_nothing_else(page_bytes: int, parts: tuple[RowPart, ...]) -> None:
     rng = np.random.default_rng(page_bytes)
