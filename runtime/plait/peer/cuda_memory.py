@@ -40,7 +40,7 @@ class CudaAllocation:
         self.fd = -1
         handle, self.handle = self.handle, None
         if handle is not None:
-            self._driver("cuMemRelease", handle)
+            _quietly(self._driver, "cuMemRelease", handle)
 
 
 class CudaRegion:
@@ -114,15 +114,16 @@ class CudaSpace:
         if device.index is None:
             raise ValueError("a CUDA device needs its index here: a rank's memory is on one device")
         self.device, self.kind = device, "cuda"
+        self.uuid = ""
         self.driver = driver or load()
         try:
             self._device = self.driver("cuDeviceGet", device.index)
+            self.uuid = bytes(self.driver("cuDeviceGetUuid", self._device).bytes).hex()
             self._refuse_unless("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED", "virtual memory management")
             self._refuse_unless(
                 "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED", "file descriptors of its memory (a container "
                 "may need more rights)",
             )  # fmt: skip
-            self.uuid = bytes(self.driver("cuDeviceGetUuid", self._device).bytes).hex()
             self.rdma = bool(self.driver.attribute(self._device, "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED"))
             self._properties = self._make_properties()
             flags = self.driver.api.CUmemAllocationGranularity_flags
@@ -141,23 +142,25 @@ class CudaSpace:
         return {"uuid": self.uuid, "device": self._name()}
 
     def check(self, notes: Sequence[Note]) -> None:
-        for note in notes:
-            if note["uuid"] == self.uuid:
-                continue  # the same device: its memory needs no peer access
-            other = self._visible(str(note["uuid"]))
-            if other is None:
-                continue  # hidden from this process (CUDA_VISIBLE_DEVICES): mapping it will tell
-            if not int(self.driver("cuDeviceCanAccessPeer", self._device, other)):
-                raise PeersCannotMapError(f"{self._name()} cannot read the memory of {note['device']}")
+        # The same device needs no peer access. One that this process does not see (CUDA_VISIBLE_DEVICES)
+        # cannot be asked about: mapping it will tell.
+        others = {str(note["uuid"]): str(note["device"]) for note in notes if note["uuid"] != self.uuid}
+        try:
+            for uuid, name in others.items():
+                other = self._visible(uuid)
+                if other is not None and not int(self.driver("cuDeviceCanAccessPeer", self._device, other)):
+                    raise PeersCannotMapError(f"{self._name()} cannot read the memory of {name}")
+        except DriverError as error:
+            raise PeersCannotMapError(f"{self._name()}: {error}") from error
 
     def allocate(self, nbytes: int, *, name: str) -> CudaAllocation:
-        with self.context():
-            try:
-                return CudaAllocation(self.driver, self._properties, nbytes)
-            except DriverError as error:
-                raise PeersCannotMapError(
-                    f"{self._name()}: no memory for {name}, {nbytes} bytes: {error}"
-                ) from error
+        try:
+            with self.context() as driver:
+                return CudaAllocation(driver, self._properties, nbytes)
+        except DriverError as error:
+            raise PeersCannotMapError(
+                f"{self._name()}: no memory for {name}, {nbytes} bytes: {error}"
+            ) from error
 
     def map(
         self, own: Allocation, fds: Sequence[int], *, rank: int, stride: int, name: str, writable: bool
@@ -165,8 +168,8 @@ class CudaSpace:
         assert isinstance(own, CudaAllocation)
         region: CudaRegion | None = None
         index = rank
-        with self.context() as driver:
-            try:
+        try:
+            with self.context() as driver:
                 span = (len(fds) - 1) * stride + own.nbytes
                 region = CudaRegion(self, span=span, stride=stride, nbytes=own.nbytes)
                 region.put(rank, own.handle, writable=True)
@@ -178,20 +181,20 @@ class CudaSpace:
                         read_only.append(self._put_peer(region, index, fd, writable=writable))
                 region.peers_read_only = bool(read_only) and all(read_only)
                 return region
-            except DriverError as error:
-                if region is not None:
-                    region.close()
-                raise PeersCannotMapError(
-                    f"rank {rank}: {self._name()} cannot map the {name} of rank {index}: {error}"
-                ) from error
+        except DriverError as error:
+            if region is not None:
+                region.close()
+            raise PeersCannotMapError(
+                f"{self._name()} cannot map the {name} of rank {index}: {error}"
+            ) from error
 
     def fill(self, region: Region, *, rank: int, nbytes: int, word: int) -> None:
-        with self.context() as driver:
-            try:
+        try:
+            with self.context() as driver:
                 driver("cuMemsetD32", region.base + rank * region.stride, word & 0xFFFFFFFF, nbytes // 4)
                 driver("cuCtxSynchronize")
-            except DriverError as error:
-                raise PeersCannotMapError(f"{self._name()}: {error}") from error
+        except DriverError as error:
+            raise PeersCannotMapError(f"{self._name()}: {error}") from error
 
     def close(self) -> None:
         context, self._context = self._context, None
@@ -215,7 +218,7 @@ class CudaSpace:
         try:
             return region.put(index, handle, writable=writable)
         finally:
-            self.driver("cuMemRelease", handle)  # the mapping keeps the memory
+            _quietly(self.driver, "cuMemRelease", handle)  # the mapping keeps the memory
 
     def _make_properties(self) -> Any:
         api = self.driver.api
@@ -240,7 +243,7 @@ class CudaSpace:
         return None
 
     def _name(self) -> str:
-        return f"GPU {self.device.index} of process {os.getpid()}"
+        return f"GPU {self.device.index} ({self.uuid[:8]})"
 
 
 class _Current:

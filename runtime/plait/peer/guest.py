@@ -26,7 +26,7 @@ class Guest:
         self._notes_since = notes_since
         self._deadline = Deadline(timeout_s)
         self._sock: socket.socket | None = None
-        self._told = False
+        self.over = False
         self.fds_held: list[int] = []
 
     def exchange(self, offer: Offer) -> tuple[Answer, ...]:
@@ -54,9 +54,9 @@ class Guest:
         self._answer(sock, "commit")
 
     def withdraw(self, reason: str) -> None:
-        if self._told:
+        if self.over:
             return
-        self._told = True
+        self.over = True
         try:
             if self._sock is None:
                 send(self._connected(), hello(self._me, None, refusal=reason), timeout_s=self._timeout)
@@ -97,5 +97,5 @@ class Guest:
         return Message(message.said[wanted] if isinstance(message.said[wanted], dict) else {}, message.fds)
 
     def _refused(self, reason: str) -> NoReturn:
-        self._told = True  # nobody is left to be told
+        self.over = True  # nobody is left to be told
         raise PeersCannotMapError(reason)

@@ -14,6 +14,7 @@ watch on the processes (`plait.peer.watch`) ends that one, as it does whenever a
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,10 +65,18 @@ def meet(folder: Path, *, me: Member, timeout_s: float) -> Iterator[Meeting]:
         try:
             yield meeting
             if not meeting.committed:
-                raise PeersCannotMapError(f"rank {me.rank} left before all ranks were ready")
+                raise PeersCannotMapError("left before all ranks were ready")
         except BaseException as error:
-            if not meeting.committed:
-                side.withdraw(reason_of(error))
+            if meeting.committed:
+                raise
+            if side.over:
+                side.withdraw(str(error))
+                raise
+            # A reason of this rank's own: all ranks raise the same words.
+            reason = f"rank {me.rank} (pid {os.getpid()}): {_reason(error)}"
+            side.withdraw(reason)
+            if isinstance(error, PeersCannotMapError | OSError | MemoryError):
+                raise PeersCannotMapError(reason) from error
             raise
     finally:
         if side is not None:
@@ -76,7 +85,6 @@ def meet(folder: Path, *, me: Member, timeout_s: float) -> Iterator[Meeting]:
         place.forget_note(me.rank)
 
 
-def reason_of(error: BaseException) -> str:
-    """An exception as a reason for others to read."""
+def _reason(error: BaseException) -> str:
     text = str(error)
     return text if isinstance(error, PeersCannotMapError) else f"{type(error).__name__}: {text}".rstrip(": ")

@@ -36,7 +36,8 @@ class Host:
         self._deadline = Deadline(timeout_s)
         self._strangers: list[socket.socket] = []
         self._guests: dict[int, _Guest] = {}
-        self._refusal: str | None = None
+        self._refusal = ""
+        self.over = False
         self.fds_held: list[int] = []
         self._listener: socket.socket | None = self._listen()
 
@@ -76,11 +77,11 @@ class Host:
 
     def withdraw(self, reason: str) -> None:
         """Also waits for ranks that have not come yet, to tell them when they do."""
-        self._refusal = self._refusal or reason
+        self._refusal = reason
         for guest in self._guests.values():
             self._refuse(guest.sock)
         try:
-            while self._listener is not None and self._missing() and self._deadline.left():
+            while self._listener is not None and self._late() and self._deadline.left():
                 sock = self._next(patient=True)
                 if sock is not None:
                     self._take(sock, refused=True)
@@ -116,6 +117,13 @@ class Host:
     def _missing(self) -> list[int]:
         return [rank for rank in range(1, self._me.ranks) if rank not in self._guests]
 
+    def _late(self) -> list[int]:
+        """Missing ranks that may come yet."""
+        return [rank for rank in self._missing() if not self._elsewhere(rank)]
+
+    def _elsewhere(self, rank: int) -> bool:
+        return self._place.on_another_host(rank, since=self._notes_since)
+
     def _next(self, *, patient: bool = False) -> socket.socket | None:
         """A stranger that has said something. `patient`: return None at the deadline and do not look at
         guests; otherwise a guest that ends, a missing rank on another host, and the deadline are failures."""
@@ -129,7 +137,7 @@ class Host:
                 self._strangers.append(listener.accept()[0])
             for guest in self._guests.values():
                 if not patient and guest.sock in ready:
-                    self._fail(f"{_name(guest.answer)} {self._why(guest.sock)}")
+                    self._fail(self._why(guest))
             for sock in self._strangers:
                 if sock in ready:
                     self._strangers.remove(sock)
@@ -139,7 +147,7 @@ class Host:
                     return None
                 continue
             for rank in self._missing():
-                if self._place.on_another_host(rank, since=self._notes_since):
+                if self._elsewhere(rank):
                     self._fail(f"rank {rank} is on another host: memory can be mapped within one host only")
             if not self._deadline.left():
                 missing = ", ".join(map(str, self._missing()))
@@ -187,7 +195,7 @@ class Host:
                 f"{_name(guest.answer)} is one of {said['ranks']} ranks, rank 0 one of {self._me.ranks}"
             )
         elif own_refusal is not None:
-            self._fail(f"{_name(guest.answer)}: {own_refusal}")
+            self._fail(own_refusal)
 
     def _read(self, sock: socket.socket, message: Message) -> tuple[_Guest, str | None]:
         said = message.said
@@ -204,16 +212,16 @@ class Host:
             self._fail(f"{_name(guest.answer)}: {error}")
         self.fds_held.extend(message.fds)
         if message.said.get("ready") is not True:
-            self._fail(f"{_name(guest.answer)}: {message.said.get('refusal', 'it did not say why')}")
+            self._fail(_refusal_of(guest.answer, message))
 
-    def _why(self, sock: socket.socket) -> str:
+    def _why(self, guest: _Guest) -> str:
         """What a guest that had to wait said instead."""
         try:
-            message = receive(sock, timeout_s=_SEND_S)
+            message = receive(guest.sock, timeout_s=_SEND_S)
         except WireError as error:
-            return f"left the meeting: {error}"
+            return f"{_name(guest.answer)}: {error}"
         self.fds_held.extend(message.fds)
-        return f"left the meeting: {message.said.get('refusal', 'it did not say why')}"
+        return _refusal_of(guest.answer, message)
 
     def _tell_all(self, said: dict[str, object], fds: tuple[int, ...]) -> None:
         for guest in self._guests.values():
@@ -227,7 +235,7 @@ class Host:
             send(sock, {"refusal": reason or self._refusal}, timeout_s=_SEND_S)
 
     def _fail(self, reason: str) -> NoReturn:
-        self._refusal = reason
+        self.over = True
         raise PeersCannotMapError(reason)
 
     def _readable(self, socks: list[socket.socket]) -> list[socket.socket]:
@@ -241,6 +249,11 @@ class Host:
 
 def _name(answer: Answer) -> str:
     return f"rank {answer.rank} (pid {answer.pid})"
+
+
+def _refusal_of(answer: Answer, message: Message) -> str:
+    """A guest's reason, which names it; it is for all ranks, word for word."""
+    return str(message.said.get("refusal") or f"{_name(answer)} left, and did not say why")
 
 
 def _names(guests: dict[int, _Guest]) -> str:

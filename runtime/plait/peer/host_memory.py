@@ -94,13 +94,13 @@ class HostSpace:
             size = os.fstat(fd).st_size
             if size != own.nbytes or fcntl.fcntl(fd, fcntl.F_GET_SEALS) != _SEALS:
                 raise PeersCannotMapError(
-                    f"rank {rank}: the {name} of rank {index} has {size} bytes, not {own.nbytes}, or no seals"
+                    f"the {name} of rank {index} has {size} bytes, not {own.nbytes}, or no seals"
                 )
         try:
             return HostRegion(fds, nbytes=own.nbytes, rank=rank, stride=stride, writable=writable)
         except OSError as error:
             raise PeersCannotMapError(
-                f"rank {rank}: cannot map the {name} of {len(fds)} ranks: {error.strerror}"
+                f"cannot map the {name} of {len(fds)} ranks: {error.strerror}"
             ) from error
 
     def fill(self, region: Region, *, rank: int, nbytes: int, word: int) -> None:

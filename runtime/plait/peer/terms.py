@@ -41,9 +41,14 @@ class Answer(NamedTuple):
 
 
 class Side(Protocol):
-    """One side of a meeting. `fds_held`: descriptors that came, which the meeting closes at its end."""
+    """One side of a meeting.
+
+    fds_held: descriptors that came, which the meeting closes at its end.
+    over: whether the meeting has failed by what was said in it; the exception's words are then for all.
+    """
 
     fds_held: list[int]
+    over: bool
 
     def exchange(self, offer: Offer) -> tuple[Answer, ...]:
         """Give `offer`, and return what all ranks brought, in rank order."""

@@ -40,7 +40,12 @@ def receive(sock: socket.socket, *, timeout_s: float) -> Message:
     descriptors were lost on the way (they are closed)."""
     sock.settimeout(max(timeout_s, 0.001))
     try:
-        data, received, flags, _ = socket.recv_fds(sock, _MOST_BYTES, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
+        try:
+            data, received, flags, _ = _packet(sock)
+        except ConnectionResetError:
+            # The other side closed before it had read all that was sent to it. What it said before that is
+            # still there: the kernel reports the reset once, then gives it.
+            data, received, flags, _ = _packet(sock)
     except TimeoutError as error:
         raise WireError("no answer in time") from error
     except OSError as error:
@@ -113,6 +118,10 @@ class Deadline:
     def left(self) -> float:
         """Seconds until then; 0 if it is past."""
         return max(self._at - time.monotonic(), 0.0)
+
+
+def _packet(sock: socket.socket) -> tuple[bytes, list[int], int, object]:
+    return socket.recv_fds(sock, _MOST_BYTES, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
 
 
 def _packets() -> socket.socket:

@@ -1,4 +1,4 @@
-"""Rank processes for the peer tests: forked from a server that has torch loaded, so that each starts at once."""
+"""Rank processes for the peer tests: forked from a server that has torch loaded, so that each starts soon."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def group(work: Callable[..., object], *, ranks: int, **given: object) -> Iterat
     """`work(rank, ranks, **given)` in a process per rank."""
     # Fresh processes as with "spawn", but torch is imported once for all of them.
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "torch", "plait.peer"])
+    context.set_forkserver_preload([__name__, "pytest", "plait.peer"])
     processes, pipes = [], []
     try:
         for rank in range(ranks):
@@ -102,7 +102,9 @@ def until(condition: Callable[[], bool], *, within_s: float = 20.0) -> None:
         time.sleep(0.005)
 
 
-def _main(work: Callable[..., object], rank: int, ranks: int, pipe: Connection, given: dict[str, object]) -> None:
+def _main(
+    work: Callable[..., object], rank: int, ranks: int, pipe: Connection, given: dict[str, object]
+) -> None:
     try:
         told = Told(value=work(rank, ranks, **given))
     except BaseException as error:

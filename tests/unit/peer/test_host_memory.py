@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.peer.ranks import group, open_fds
+from tests.unit.peer.ranks import HANG_S, group, open_fds
 
 from plait.peer import Segment, open_barrier, open_peer_memory
 from plait.peer.memory import MappedMemory
@@ -107,7 +107,7 @@ def write_to_a_peer(rank: int, ranks: int, folder: Path) -> bool:
 def test_a_write_to_another_ranks_memory_faults(tmp_path: Path) -> None:
     with group(write_to_a_peer, ranks=2, folder=tmp_path / "peers") as running:
         assert running.hear(0).value is False
-        running.processes[1].join(10)
+        running.processes[1].join(HANG_S)
         assert running.processes[1].exitcode == -signal.SIGSEGV
 
 
@@ -120,7 +120,7 @@ def touch_a_hole(rank: int, ranks: int, folder: Path) -> None:
 def test_holes_between_ranks_have_no_memory(tmp_path: Path) -> None:
     with group(touch_a_hole, ranks=2, folder=tmp_path / "peers") as running:
         for process in running.processes:
-            process.join(30)
+            process.join(HANG_S)
             assert process.exitcode == -signal.SIGSEGV
 
 
