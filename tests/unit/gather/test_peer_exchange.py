@@ -134,8 +134,9 @@ def test_dense_views_equal_the_reference(ranks: int, mla: PageKind) -> None:
             assert stats.run_pages + stats.fragment_pages == plan.prefix.pages
             remote = plan.prefix.remote_pages(0) + plan.chunk.remote_pages(0)
             assert stats.bytes == LAYERS * remote * kind.page.nbytes
-    assert runs > 0, "some prefixes must have been copied in runs"
-    assert fragments > 3, "and some pages pulled"
+    if mla is NARROW:
+        assert runs > 5, "some prefixes must have been copied in runs"
+        assert fragments > 5, "and some pages pulled"
 
 
 def small(ranks: int = 2) -> tuple[Kind, Batch, GatherPlan]:
