@@ -19,7 +19,7 @@ from bench.gather import baselines
 from bench.gather.pools import CHUNK_PAGES, KINDS, LAYERS, Bench, Run, check, opened
 
 from plait.contract.layouts import PAGE_SIZE
-from plait.gather import CollectiveExchange, Exchange, Fetch, GatherStats, PartIndex, page_rows
+from plait.gather import CollectiveExchange, Exchange, Fetch, GatherStats, PartIndex, PartPlan, page_rows
 from plait.gather.copy_engine import CudaMover
 from plait.gather.peer_exchange import PeerChunkExchange, PeerExchange
 from plait.gather.runs import RunLimits
@@ -30,6 +30,8 @@ ROUNDS = 15
 LOOP_LAYERS = 8
 COMPUTE_MS = 1.8
 LANES = (1, 2, 4)
+MIXED = (20, 40, 60)
+"""Percent of the prefix that the kernel pulls while the copy engines bring the rest."""
 
 
 def timed(bench: Bench, run: Run, *, rounds: int = ROUNDS, ahead_us: float = 600.0) -> float:
@@ -77,14 +79,28 @@ def rotating(bench: Bench, fetches: dict[str, Fetch]) -> Run:
     def run() -> None:
         nonlocal turn
         pending = [
-            fetch.launch(bench.spans[name].own[turn % LAYERS], bench.slots[name][turn % 2])
-            for name, fetch in fetches.items()
+            fetch.launch(bench.spans[kind].own[turn % LAYERS], bench.slots[kind][turn % 2])
+            for kind, fetch in ((name.split()[0], fetch) for name, fetch in fetches.items())
         ]
         for one in pending:
             one.wait()
         turn += 1
 
     return run
+
+
+def mixed(bench: Bench, *, pulled: float) -> Run:
+    """The last `pulled` of the prefix by the kernel, at once with the rest by the copy engines."""
+    prefix = bench.plan.prefix
+    cut = int(prefix.pages * (1 - pulled)) // bench.ranks * bench.ranks
+    copies = peer_exchanges(bench, limits=RunLimits(0, 10**6), per_owner=1)
+    pulls = peer_exchanges(bench, limits=RunLimits(0, 0), per_owner=1)
+    fetches: dict[str, Fetch] = {}
+    for way, exchanges, chosen in (("copy", copies, slice(cut)), ("pull", pulls, slice(cut, None))):
+        columns = (column[chosen] for column in (prefix.owner, prefix.physical, prefix.dense))
+        part = PartIndex(PartPlan.of(*columns, ranks=bench.ranks), bench.rank, bench.plan.pages, bench.device)
+        fetches |= {f"{name} {way}": exchange.prepare(part) for name, exchange in exchanges.items()}
+    return rotating(bench, fetches)
 
 
 def collective_runs(bench: Bench) -> dict[str, Run]:
@@ -155,6 +171,8 @@ def fresh(bench: Bench, tokens: int) -> dict[str, Any]:
     for lanes in LANES:
         exchanges = peer_exchanges(bench, limits=everything, per_owner=lanes)
         runs[f"copy_{lanes}"] = rotating(bench, prepared(bench, exchanges))
+    for percent in MIXED:
+        runs[f"copy_and_pull_{percent}"] = mixed(bench, pulled=percent / 100)
     told: dict[str, Any] = {"remote_bytes": remote, "ms": {}, "gbps": {}}
     for name, run in runs.items():
         if name != "all_gather":
@@ -232,7 +250,7 @@ def exposed(bench: Bench, runs: dict[str, Run]) -> dict[str, float]:
 
     base = per_layer(loop(None))
     told = {"compute_ms": round(base, 4)}
-    for name in ("all_reduce", "all_gather", "pull", *(f"copy_{lanes}" for lanes in LANES)):
+    for name in ("all_reduce", "all_gather", "pull", *(name for name in runs if name.startswith("copy"))):
         told[name] = round((per_layer(loop(runs[name])) - base) * 1e3, 1)
     told["chunk_only"] = round((per_layer(loop(None, chunk)) - base) * 1e3, 1)
     told["copy_1_with_chunk"] = round((per_layer(loop(runs["copy_1"], chunk)) - base) * 1e3, 1)

@@ -51,6 +51,19 @@ class PartPlan:
     send: Int64Array
     place: Int64Array
 
+    @classmethod
+    def of(cls, owners: Int64Array, pages: Int64Array, dense: Int64Array, *, ranks: int) -> PartPlan:
+        """The part of these pages: owner, physical page and dense page of each, in dense order."""
+        owned = np.bincount(owners, minlength=ranks)
+        block = int(owned.max()) if len(owners) else 0
+        order = np.argsort(owners, kind="stable")
+        column = np.arange(len(owners), dtype=np.int64) - np.repeat(np.cumsum(owned) - owned, owned)
+        send = np.zeros((ranks, block), dtype=np.int64)
+        place = np.full((ranks, block), PADDING, dtype=np.int64)
+        send[owners[order], column] = pages[order]
+        place[owners[order], column] = dense[order]
+        return cls(owner=owners, physical=pages, dense=dense, block=block, send=send, place=place.reshape(-1))
+
     @cached_property
     def runs(self) -> Runs:
         """The part in runs, for the copy engine. Raises ValueError if it names a reserved page."""
@@ -128,7 +141,7 @@ class GatherPlan:
         owners, pages = owner(ids, ranks), physical(ids, ranks)
 
         def part(chosen: npt.NDArray[np.bool_]) -> PartPlan:
-            return _part(owners[chosen], pages[chosen], dense[chosen], ranks)
+            return PartPlan.of(owners[chosen], pages[chosen], dense[chosen], ranks=ranks)
 
         return cls(base=base, pages=total, prefix=part(is_prefix), chunk=part(~is_prefix))
 
@@ -146,26 +159,11 @@ class GatherPlan:
         return GatherPlan(
             base=self.base,
             pages=self.pages,
-            prefix=_part(none, none, none, self.chunk.ranks),
-            chunk=_part(owners, pages, dense[order], self.chunk.ranks),
+            prefix=PartPlan.of(none, none, none, ranks=self.chunk.ranks),
+            chunk=PartPlan.of(owners, pages, dense[order], ranks=self.chunk.ranks),
         )
 
 
 def pages_needed(prefix: int, extend: int) -> int:
     """Dense pages that a request of `prefix` + `extend` tokens takes."""
     return -(-(prefix + extend) // PAGE_SIZE)
-
-
-def _part(owners: Int64Array, pages: Int64Array, dense: Int64Array, ranks: int) -> PartPlan:
-    """Owner, physical page and dense page of each, in dense order, all np.int64 [pages]."""
-    owned = np.bincount(owners, minlength=ranks)
-    block = int(owned.max()) if len(owners) else 0
-    order = np.argsort(owners, kind="stable")
-    column = np.arange(len(owners), dtype=np.int64) - np.repeat(np.cumsum(owned) - owned, owned)
-    send = np.zeros((ranks, block), dtype=np.int64)
-    place = np.full((ranks, block), PADDING, dtype=np.int64)
-    send[owners[order], column] = pages[order]
-    place[owners[order], column] = dense[order]
-    return PartPlan(
-        owner=owners, physical=pages, dense=dense, block=block, send=send, place=place.reshape(-1)
-    )

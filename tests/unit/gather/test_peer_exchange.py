@@ -105,7 +105,7 @@ def test_dense_views_equal_the_reference(ranks: int, mla: PageKind) -> None:
     side = open_side(ranks, pages)
     kinds = kinds_of(side, rng, pages)
     runs = fragments = 0
-    for _ in range(60 if mla is NARROW else 6):
+    for _ in range(40 if mla is NARROW else 6):
         batch = mixed_batch(rng, ranks=ranks, stripes=STRIPES)
         plan = GatherPlan.from_requests(batch.requests, ranks=ranks, budget=BUDGET)
         if rng.random() < 0.2:
