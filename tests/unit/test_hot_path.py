@@ -37,14 +37,27 @@ ROOMS = (
     "engine/allocator.py",
     "engine/faults.py",
     "engine/forward.py",
+    "engine/host_pages.py",
+    "engine/index_path.py",
+    "engine/page_hooks.py",
     "engine/pool.py",
     "engine/strategy.py",
+    "engine/tail.py",
 )
-NOT_IN_A_FORWARD = ("gather/reference.py",)
-"""The plain reference that tests compare with. (engine/cpu/** is left out of ROOMS: kernels in torch that
+NOT_IN_A_FORWARD = ("gather/measure.py", "gather/reference.py", "kernels/trials.py")
+"""What runs at the start, and the plain reference that tests compare with. (engine/cpu/** is left out of ROOMS: kernels in torch that
 stand in for a GPU's, where time does not matter.)"""
 
 PER_LAYER = {
+    "gather/batch.py": ("BatchGather.consume",),
+    "gather/copy_engine.py": (
+        "CudaMover.land",
+        "HostMover.land",
+        "_Landing.done",
+        "_Landing.wait",
+    ),
+    "gather/peer_exchange.py": ("Spans.of", "_Chunk.launch", "_Prefix.launch"),
+    "gather/peer_view.py": ("PeerView.consume",),
     "gather/exchange.py": ("_CollectiveFetch.launch", "_Gathering.*", "Landed.*"),
     "gather/scratch.py": ("Scratch.tensor", "Scratch.rows"),
     "gather/view.py": (
@@ -54,6 +67,7 @@ PER_LAYER = {
         "DenseView._launch",
     ),
     "engine/faults.py": ("shifted_rows",),
+    "engine/index_path.py": ("attend_over_flat_list", "rows_at_once", "should_chunk_logits"),
     "engine/pool.py": ("OwnedPagePool.get_*", "OwnedPagePool._dense_index", "_DenseIndex.*"),
     "engine/strategy.py": (
         "OwnerSplitStrategy._gather_interleaved_tensor",
@@ -100,6 +114,8 @@ def offences(source: str, per_layer: tuple[str, ...] = ()) -> list[str]:
                 what = f"host values made a tensor (torch.{called})"
             elif called == "print" or (called in LOGS and "log" in owner.lower()) or owner == "warnings":
                 what = f"output ({called})"
+            elif called in ("to", "cuda") and owner.startswith("torch.from_numpy("):
+                what = "a copy that the host waits for (pageable memory; gather/upload.py has another)"
             elif in_layer and called in SYNCS:
                 what = f"a device sync in each layer (.{called})"
             elif in_layer and (owner, called) == ("torch", "from_numpy"):
@@ -136,6 +152,7 @@ def test_the_scan_covers_what_it_names() -> None:
         ("t = torch.tensor(rows, device=device)", "torch.tensor"),
         ("t = torch.as_tensor(rows)", "torch.as_tensor"),
         ("t = torch.LongTensor(rows)", "torch.LongTensor"),
+        ("t = torch.from_numpy(rows).to(device, non_blocking=True)", "pageable"),
         ("print(layer)", "print"),
         ("logger.info('layer %d', layer)", "info"),
         ("logging.warning('layer')", "warning"),

@@ -15,25 +15,40 @@ import torch
 
 from plait.contract.layouts import PAGE_SIZE, Layout
 from plait.engine import state
+from plait.engine.index_path import flat_list, takes_flat_list, without_flat_list
 from plait.engine.install import implements
 from plait.engine.strategy import OwnerSplitMetadata
+from plait.gather.upload import uploaded
 from plait.layout import slot_owner, slot_physical
 
 
 @implements("layers.attention.dsa_backend.DeepseekSparseAttnBackend.init_forward_metadata")
 def init_forward_metadata(original: Callable[..., None], self: Any, forward_batch: Any) -> None:
-    original(self, forward_batch)
     metadata = forward_batch.attn_cp_metadata
-    if not isinstance(metadata, OwnerSplitMetadata) or state.settings.layout is not Layout.SHARED:
+    if not isinstance(metadata, OwnerSplitMetadata):
+        original(self, forward_batch)
         return
+    with without_flat_list(forward_batch):
+        original(self, forward_batch)
+    if state.settings.layout is Layout.SHARED:
+        self.forward_metadata = _shared(self.forward_metadata, forward_batch, metadata)
+    if takes_flat_list(self, forward_batch):
+        tables = self.forward_metadata
+        flat = flat_list(tables.page_table_1, tables.indexer_seq_lens_cpu.numpy())
+        self.forward_metadata = dataclasses.replace(tables, page_table_1_flattened=flat)
+
+
+def _shared(tables: Any, forward_batch: Any, metadata: OwnerSplitMetadata) -> Any:
+    """Turn writes and reads of a batch to own physical and to dense slots, and begin its dense view."""
     pool = state.pool
     if pool is None:
         raise RuntimeError("the engine built its KV pool without Plait's class")
     if not getattr(forward_batch, "plait_slots_are_physical", False):
         forward_batch.out_cache_loc = own_slots(forward_batch.out_cache_loc, metadata)
         forward_batch.plait_slots_are_physical = True
-    self.forward_metadata = dense_tables(self.forward_metadata, metadata)
-    pool.begin(metadata.gather)
+    dense = dense_tables(tables, metadata)
+    pool.begin(metadata.gather, rows=metadata.padded)
+    return dense
 
 
 def own_slots(logical: torch.Tensor, metadata: OwnerSplitMetadata) -> torch.Tensor:
@@ -52,25 +67,10 @@ def dense_tables(tables: Any, metadata: OwnerSplitMetadata) -> Any:
     here = state.group()
     chosen = np.flatnonzero(metadata.split.request_lengths[here.rank])
     wide = tables.page_table_1
-    first = torch.from_numpy(metadata.gather.base[chosen] * PAGE_SIZE).to(wide.device, non_blocking=True)
+    [first] = uploaded(metadata.gather.base[chosen] * PAGE_SIZE, device=wide.device)
     width = torch.arange(wide.shape[1], device=wide.device)
     slots = (first[:, None] + width[None]).to(wide.dtype)
-    changes: dict[str, Any] = {
-        "page_table_1": slots,
-        "real_page_table": slots[:, ::PAGE_SIZE] // PAGE_SIZE,
-    }
-    if tables.page_table_1_flattened is not None:
-        lengths = tables.indexer_seq_lens_cpu.numpy()
-        flat = np.concatenate(
-            [
-                np.arange(length) + start * PAGE_SIZE
-                for start, length in zip(metadata.gather.base[chosen], lengths, strict=True)
-            ]
-            or [np.zeros(0, dtype=np.int64)]
-        )
-        old = tables.page_table_1_flattened
-        changes["page_table_1_flattened"] = torch.from_numpy(flat).to(old.device).to(old.dtype)
-    return dataclasses.replace(tables, **changes)
+    return dataclasses.replace(tables, page_table_1=slots, real_page_table=slots[:, ::PAGE_SIZE] // PAGE_SIZE)
 
 
 @implements("layers.attention.dsa.dsa_indexer.Indexer._get_topk_ragged")

@@ -7,7 +7,7 @@ through every collective, so there is no second code path and no fallback.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,7 +20,12 @@ from plait.contract.layouts import PAGE_SIZE, Layout
 from plait.engine import debug, faults, state
 from plait.engine.install import implements
 from plait.gather import GatherPlan, GatherRequest
+from plait.gather.upload import uploaded
 from plait.layout import Int64Array, SplitPlan, SplitRequest
+from plait.layout.pages import listed
+
+if TYPE_CHECKING:
+    from plait.engine.tail import Tail
 
 
 @dataclass
@@ -33,6 +38,8 @@ class OwnerSplitMetadata(InterleaveContextParallelMetadata):  # type: ignore[mis
     """int64 [own rows]: flat indices of the tokens that this rank computes."""
     restore: torch.Tensor | None = None
     """int64 [tokens]: row of each token in the gathered padded rows; made when first needed."""
+    tail: Tail | None = None
+    """Set where only each request's last row is collected after the layers."""
 
     @property
     def padded(self) -> int:
@@ -93,7 +100,7 @@ class OwnerSplitStrategy(InterleaveCPStrategy):  # type: ignore[misc]
             bs=len(extend_seqs_len),
             split=split,
             gather=gather,
-            own_tokens=_on_device(split.token_index[self.cp_rank], self._batch.seq_lens.device),
+            own_tokens=uploaded(split.token_index[self.cp_rank], device=self._batch.seq_lens.device)[0],
         )
 
     def shard_hidden_states(self, x: torch.Tensor, forward_batch: Any) -> torch.Tensor:
@@ -116,12 +123,12 @@ class OwnerSplitStrategy(InterleaveCPStrategy):  # type: ignore[misc]
         """Own tokens per request and the requests that have any, on host and device."""
         lengths = self._batch.attn_cp_metadata.split.request_lengths[self.cp_rank]
         chosen = np.flatnonzero(lengths)
-        device = extend_seqs.device
+        counts, indices = uploaded(lengths[chosen], chosen, device=extend_seqs.device)
         return (
             lengths[chosen].tolist(),
-            _on_device(lengths[chosen], device).to(extend_seqs.dtype),
+            counts.to(extend_seqs.dtype),
             chosen.tolist(),
-            _on_device(chosen, device).to(torch.int32),
+            indices.to(torch.int32),
         )
 
     def _gather_interleaved_tensor(self, x: torch.Tensor, forward_batch: Any) -> torch.Tensor:
@@ -133,7 +140,7 @@ class OwnerSplitStrategy(InterleaveCPStrategy):  # type: ignore[misc]
         gathered = x.new_empty((self.cp_size * padded, *x.shape[1:]))
         attn_cp_all_gather_into_tensor(gathered, rows)
         if metadata.restore is None:
-            metadata.restore = _on_device(metadata.split.gather_index(padded), x.device)
+            [metadata.restore] = uploaded(metadata.split.gather_index(padded), device=x.device)
         return gathered.index_select(0, metadata.restore)
 
     # Shared: a rank writes its own rows only, so nothing is gathered before the write. The padded rows go
@@ -172,9 +179,25 @@ class SplitStats:
 def sequence_pages(forward_batch: Any, seq_lens: list[int]) -> list[Int64Array]:
     """Logical page ids of each request's whole sequence, np.int64 [ceil(length / 64)].
 
-    One copy from the device per batch: the request table is the engine's only record of a sequence's pages
-    (the radix tree may have replaced some), and every rank's table is equal.
+    From what the host knows; if it does not know a request's, from the request table on the device (one copy,
+    for which the host waits). Both are equal on all ranks.
     """
+    known = state.allocator.host_pages.of_batch(forward_batch.rids, seq_lens) if state.allocator else None
+    if known is None:
+        return _device_pages(forward_batch, seq_lens)
+    if state.settings.debug_checks:
+        for index, (ours, there) in enumerate(
+            zip(known, _device_pages(forward_batch, seq_lens), strict=True)
+        ):
+            if not np.array_equal(ours, there):
+                raise RuntimeError(
+                    f"request {index}: the host takes its pages for {listed(ours)}, the request table has "
+                    f"{listed(there)}"
+                )
+    return known
+
+
+def _device_pages(forward_batch: Any, seq_lens: list[int]) -> list[Int64Array]:
     from sglang.srt.model_executor.forward_context import get_req_to_token_pool
 
     table = get_req_to_token_pool().req_to_token
@@ -182,10 +205,6 @@ def sequence_pages(forward_batch: Any, seq_lens: list[int]) -> list[Int64Array]:
     first_slots = table[forward_batch.req_pool_indices.long(), :longest:PAGE_SIZE]
     pages = first_slots.cpu().numpy().astype(np.int64) // PAGE_SIZE
     return [row[: -(-length // PAGE_SIZE)] for row, length in zip(pages, seq_lens, strict=True)]
-
-
-def _on_device(array: Int64Array, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device, non_blocking=True)
 
 
 @implements("layers.cp.base.init_cp_strategy")

@@ -162,6 +162,41 @@ TARGETS: tuple[Target, ...] = (
         "owners are chosen when pages are",
     ),
     _target(
+        "mem_cache.allocation.alloc_for_extend",
+        Kind.AROUND,
+        "batch",
+        _S,
+        "page ids of a batch's requests are kept on the host, and the allocator sees whose pages go on",
+    ),
+    _target(
+        "mem_cache.radix_cache.RadixCache.insert",
+        Kind.AFTER,
+        "self params",
+        _S,
+        "page ids on the host beside a new node",
+    ),
+    _target(
+        "mem_cache.radix_cache.RadixCache._split_node",
+        Kind.AROUND,
+        "self key child split_len",
+        _S,
+        "page ids on the host beside both parts of a node",
+    ),
+    _target(
+        "mem_cache.radix_cache.RadixCache.cache_unfinished_req",
+        Kind.AROUND,
+        "self req chunked",
+        _S,
+        "a request's row on the host follows the tree's choice of equal pages",
+    ),
+    _target(
+        "mem_cache.radix_cache.RadixCache.cache_finished_req",
+        Kind.AROUND,
+        "self req is_insert kv_len_to_handle",
+        _S,
+        "pages of a request that ends are freed from the host's ids",
+    ),
+    _target(
         "model_executor.pool_configurator.DefaultPoolConfigurator._compute_cell_size",
         Kind.AROUND,
         "self kvc num_layers",
@@ -196,6 +231,43 @@ TARGETS: tuple[Target, ...] = (
         "self enable_dual_stream forward_batch layer_id q_fp8 weights metadata topk_result",
         _S,
         "a rank without rows returns before it reads: the exchange is where every rank passes",
+    ),
+    _target(
+        "layers.attention.dsa_backend.DeepseekSparseAttnBackend.forward_extend",
+        Kind.AROUND,
+        "self q k v layer forward_batch save_kv_cache q_rope k_rope topk_indices cos_sin_cache is_neox "
+        "llama_4_scaling",
+        _S,
+        "sparse attention on an FP8 cache reads slots, not the chunk as it was handed to the store",
+    ),
+    _target(
+        "layers.attention.dsa.dsa_indexer.Indexer._should_chunk_mqa_logits",
+        Kind.REPLACE,
+        "self num_q num_k device_index",
+        _S,
+        "rows of index logits at once follow from the batch, not from a rank's free memory",
+    ),
+    # The tail
+    _target(
+        "model_executor.runner.eager_runner.EagerRunner._execute_extend_cp_v2",
+        Kind.AROUND,
+        "self forward_batch kwargs",
+        _S,
+        "the batch tells whether anything but last rows will be read",
+    ),
+    _target(
+        "layers.cp.utils.cp_gather_after_forward",
+        Kind.AROUND,
+        "x forward_batch stream",
+        _S,
+        "only the last row of each request is collected",
+    ),
+    _target(
+        "layers.logits_processor.LogitsProcessor.forward",
+        Kind.AROUND,
+        "self input_ids hidden_states lm_head logits_metadata aux_hidden_states hidden_states_before_norm",
+        _S,
+        "collected last rows are a batch of one token per request",
     ),
     # Admission
     _target(

@@ -8,7 +8,14 @@ from harness.ask import ask_pair, prompt
 
 pytestmark = pytest.mark.stack
 
-PARTS = [suite.single_prompts, suite.mixed_batches, suite.partial_pages, suite.whole_pages]
+PARTS = [
+    suite.single_prompts,
+    suite.mixed_batches,
+    suite.partial_pages,
+    suite.whole_pages,
+    suite.prompt_logprobs,
+    suite.host_pages,
+]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)

@@ -18,7 +18,8 @@ def started(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[G
     common = {"model": model, "folder": folder, "cp": 4, "chunk": CHUNK, "split": "page-zigzag"}
     groups = Groups(
         engines.prefill("shared", layout="shared", env={"PLAIT_PREFETCH": "0"}, **common),
-        engines.prefill("replicated", layout="replicated", **common),
+        # The reference gathers every token's rows: all that follows compares the narrow tail with it.
+        engines.prefill("replicated", layout="replicated", env={"PLAIT_NARROW_TAIL": "0"}, **common),
         engines.decode("decode", model=model, folder=folder),
         CHUNK,
     )

@@ -19,11 +19,13 @@ TOP = 5
 
 
 class Answer(NamedTuple):
-    """Greedy token ids, and per token its TOP best as (token id, logprob), best first."""
+    """Greedy token ids, per token its TOP best as (token id, logprob), best first, and the logprobs of the
+    prompt's own tokens as far as they were asked for (None for the first)."""
 
     ids: list[int]
     top: list[list[tuple[int, float]]]
     cached: int
+    prompt: tuple[float | None, ...] = ()
 
 
 class Pair(NamedTuple):
@@ -41,9 +43,15 @@ def prompt(tokens: int, seed: int) -> Prompt:
 
 
 def ask_pair(
-    prefill: Engine, decode: Engine, prompts: Sequence[Prompt], *, new: int = 8, together: bool = True
+    prefill: Engine,
+    decode: Engine,
+    prompts: Sequence[Prompt],
+    *,
+    new: int = 8,
+    together: bool = True,
+    logprobs_from: int = -1,
 ) -> list[Pair]:
-    """Send all prompts at once.
+    """Send all prompts at once. `logprobs_from`: position from which logprobs of the prompt are asked for.
 
     `together`: all are in prefill's queue before its first batch is formed, and all have arrived at decode
     before it begins, so that both engines form the same batches whatever the timing.
@@ -53,7 +61,7 @@ def ask_pair(
         rooms = [secrets.randbits(62) for _ in prompts]
         legs = []
         for index, (ids, room) in enumerate(zip(prompts, rooms, strict=True)):
-            body = _body(ids, new=new, rid=f"{index:03d}-{room:x}")
+            body = _body(ids, new=new, rid=f"{index:03d}-{room:x}", logprobs_from=logprobs_from)
             body |= {
                 "bootstrap_host": "127.0.0.1",
                 "bootstrap_port": prefill.bootstrap_port,
@@ -73,14 +81,14 @@ def ask(engine: Engine, ids: Prompt, *, new: int = 8) -> Answer:
     return _post(engine, _body(ids, new=new, rid=f"one-{secrets.randbits(62):x}"))
 
 
-def _body(ids: Prompt, *, new: int, rid: str) -> dict[str, Any]:
+def _body(ids: Prompt, *, new: int, rid: str, logprobs_from: int = -1) -> dict[str, Any]:
     return {
         "input_ids": ids,
         "rid": rid,
         "sampling_params": {"max_new_tokens": new, "temperature": 0, "ignore_eos": True},
         "return_logprob": True,
         "top_logprobs_num": TOP,
-        "logprob_start_len": -1,
+        "logprob_start_len": logprobs_from,
     }
 
 
@@ -91,4 +99,5 @@ def _post(engine: Engine, body: dict[str, Any]) -> Answer:
     told = answer.json()
     meta = told["meta_info"]
     top = [[(token, value) for value, token, _ in one] for one in meta["output_top_logprobs"]]
-    return Answer(told["output_ids"], top, meta["cached_tokens"])
+    own = tuple(value for value, *_ in meta.get("input_token_logprobs") or ())
+    return Answer(told["output_ids"], top, meta["cached_tokens"], own)

@@ -80,8 +80,17 @@ class Engine:
     def batches(self) -> list[dict[str, Any]]:
         """Every batch formed so far, in order (PLAIT_DEBUG_CHECKS)."""
         assert self.state is not None
-        file = self.state / "batches.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return _lines(self.state / "batches.jsonl")
+
+    def forwards(self) -> list[dict[str, Any]]:
+        """How every context-parallel prefill was run so far: the tail it was given, and of how many requests
+        page ids were known on the host (PLAIT_DEBUG_CHECKS)."""
+        assert self.state is not None
+        return _lines(self.state / "forwards.jsonl")
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def start(

@@ -90,7 +90,40 @@ def eviction(groups: Groups) -> None:
         assert rank["faults"] == []
 
 
+def prompt_logprobs(groups: Groups) -> None:
+    """Logprobs of prompt tokens are read from rows that the narrow tail leaves out: such batches are given
+    the full one, and the others (earlier chunks among them) the narrow one."""
+    ids = prompt(groups.chunk + 100, 77)
+    for start, narrow in ((0, [False, False]), (groups.chunk + 50, [True, False]), (-1, [True, True])):
+        groups.fresh()
+        before = len(groups.shared.forwards())
+        ours, theirs = equal_on_both(
+            groups.shared, groups.replicated, groups.decode, [ids], what=f"from {start}", logprobs_from=start
+        )
+        assert ours[0].prefill.prompt == theirs[0].prefill.prompt
+        assert len(ours[0].prefill.prompt) == (len(ids) - start if start >= 0 else 0)
+        assert [one["narrow"] for one in groups.shared.forwards()[before:]] == narrow
+        assert not any(one["narrow"] for one in groups.replicated.forwards()), "the reference gathers all"
+
+
+def host_pages(groups: Groups) -> None:
+    """All that was asked so far found its page ids on the host, and the debug checks compared each of them
+    with the device's, in every forward and for every page that was freed."""
+    for engine in (groups.shared, groups.replicated):
+        hits, misses = engine.forwards()[-1]["host_pages"]
+        assert hits > 10
+        assert misses == 0
+
+
 def parts() -> Iterator[tuple[str, Callable[[Groups], None]]]:
     """The suite, by name."""
-    for part in (single_prompts, mixed_batches, partial_pages, whole_pages, eviction):
+    for part in (
+        single_prompts,
+        mixed_batches,
+        partial_pages,
+        whole_pages,
+        eviction,
+        prompt_logprobs,
+        host_pages,
+    ):
         yield part.__name__, part

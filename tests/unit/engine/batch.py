@@ -47,6 +47,8 @@ class FakeBatch:
         return SimpleNamespace(
             forward_mode=SimpleNamespace(is_context_parallel_extend=lambda: True),
             extend_seq_lens_cpu=list(self.extends),
+            extend_prefix_lens_cpu=list(self.prefixes),
+            rids=[str(index) for index in range(len(self.pages))],
             seq_lens=torch.tensor(self.lengths),
             req_pool_indices=torch.arange(1, len(self.pages) + 1, dtype=torch.int32),
             out_cache_loc=torch.tensor([token.slot for token in self.tokens(1)]),
