@@ -85,7 +85,9 @@ class Engine:
 
         backend, forward = self.rank(batch, rank)
         self.patch.setattr(
-            state, "pool", SimpleNamespace(begin=lambda *_, **__: None, scratch_tokens=64 * PAGE_SIZE, shared=True)
+            state,
+            "pool",
+            SimpleNamespace(begin=lambda *_, **__: None, scratch_tokens=64 * PAGE_SIZE, shared=True),
         )
         stock = self.module.DeepseekSparseAttnBackend.init_forward_metadata
         init_forward_metadata(stock, backend, forward)
