@@ -19,8 +19,20 @@ from bench.gather import baselines
 from bench.gather.pools import CHUNK_PAGES, KINDS, LAYERS, Bench, Run, check, opened
 
 from plait.contract.layouts import PAGE_SIZE
-from plait.gather import CollectiveExchange, Exchange, Fetch, GatherStats, PartIndex, PartPlan, page_rows
+from plait.gather import (
+    CollectiveExchange,
+    Exchange,
+    Fetch,
+    GatherStats,
+    PartIndex,
+    PartPlan,
+    Scratch,
+    ScratchShape,
+    page_rows,
+)
 from plait.gather.copy_engine import CudaMover
+from plait.gather.costs import H200
+from plait.gather.measure import agreed, measure
 from plait.gather.peer_exchange import PeerChunkExchange, PeerExchange
 from plait.gather.runs import RunLimits
 from plait.kernels.pull import pull
@@ -184,7 +196,22 @@ def fresh(bench: Bench, tokens: int) -> dict[str, Any]:
     if tokens == 131072:
         told["barrier_us"] = round(1e3 * timed(bench, meetings(bench, 20)) / 20, 2)
         told["exposed_us"] = exposed(bench, runs)
+        told["measured"] = measured(bench)
     return told
+
+
+def measured(bench: Bench) -> dict[str, float]:
+    """What an engine would measure at its start, and how long that takes."""
+    spans, device = bench.spans["mla"], bench.device
+    page = ScratchShape(bench.plan.pages, (1, spans.page_bytes), torch.uint8)
+    scratch = Scratch(page, device=device)
+    mover = CudaMover(device=device, lanes=bench.ranks, pull=pull)
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    table = measure(spans, scratch, mover=mover, barrier=bench.barriers["mla"], table=H200)
+    spent = time.perf_counter() - started
+    numbers = {name: round(value, 2) for name, value in agreed(table, dist.group.WORLD).numbers().items()}
+    return {"took_ms": round(spent * 1e3, 1), **numbers}
 
 
 def meetings(bench: Bench, count: int) -> Run:

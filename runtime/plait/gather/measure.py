@@ -6,18 +6,20 @@ Times differ between ranks, and a policy must not: every rank takes rank 0's tab
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from plait.contract.layouts import PAGE_SIZE
-from plait.gather.copy_engine import Mover, Pull
+from plait.gather.copy_engine import Mover
 from plait.gather.costs import CostTable
 from plait.gather.exchange import Fetch, PartIndex
-from plait.gather.peer_exchange import PeerChunkExchange, PeerExchange, Spans
+from plait.gather.peer_exchange import PeerExchange, Spans
 from plait.gather.plan import GatherPlan, GatherRequest
 from plait.gather.runs import RunLimits
 from plait.gather.scratch import Scratch
@@ -34,9 +36,7 @@ _SLEEP_CYCLES = 400_000
 """About 0.2 ms for the host to get ahead of the device."""
 
 
-def measure(
-    spans: Spans, scratch: Scratch, *, mover: Mover, pull: Pull, barrier: Barrier, table: CostTable
-) -> CostTable:
+def measure(spans: Spans, scratch: Scratch, *, mover: Mover, barrier: Barrier, table: CostTable) -> CostTable:
     """`table` with the starts and speeds of copies, pulls and barriers of this host instead.
 
     spans, scratch, barrier: of the MLA kind, not in use; the slots' contents are lost. Every rank calls it
@@ -49,17 +49,12 @@ def measure(
     bench = _Bench(spans, scratch, barrier)
     runs = PeerExchange(spans, mover, limits=RunLimits(0, 2**31), stats=GatherStats())
     kernel = PeerExchange(spans, mover, limits=RunLimits(0, 0), stats=GatherStats())
-    calls = SMALL_PAGES // 2  # the small gather once more, but in runs of two pages
-
-    def copied(count: int, *, broken: bool = False) -> float:
-        return bench.timed(bench.fetch(runs, count, broken=broken))
-
-    def pulled(count: int) -> float:
-        return bench.timed(bench.fetch(kernel, count))
-
-    copy_gbps, copy_start = bench.line(copied, pages)
-    pull_gbps, pull_start = bench.line(pulled, pages)
-    call = (copied(SMALL_PAGES, broken=True) - copied(SMALL_PAGES)) / calls
+    copy_gbps, copy_start = bench.line(runs, pages)
+    pull_gbps, pull_start = bench.line(kernel, pages)
+    # The small gather once more, in runs of two pages. A call costs the host or the device, whoever is later.
+    whole, broken = (bench.timed(bench.fetch(runs, SMALL_PAGES, broken=broken)) for broken in (False, True))
+    calls = SMALL_PAGES // 2 - spans.ranks
+    call = max(broken.device - whole.device, broken.host - whole.host) / calls
     return dataclasses.replace(
         table,
         source=f"measured: {spans.ranks} x {torch.cuda.get_device_name(spans.device)}, {pages} pages",
@@ -72,6 +67,18 @@ def measure(
     )
 
 
+def probe(count: int, *, ranks: int, broken: bool) -> Int64Array:
+    """Logical pages of a prefix, np.int64 [count]: the pool's first ones, in one run per owner; `broken`: the
+    same in runs of two pages."""
+    pages = np.arange(count, dtype=np.int64) + ranks
+    if not broken:
+        return pages
+    whole = count // (4 * ranks) * 4 * ranks
+    # Two stripes and the two before them, in turn: neighbours in pairs, and no longer runs.
+    turned = pages[:whole].reshape(-1, 2, 2 * ranks)[:, ::-1].reshape(-1)
+    return np.concatenate([turned, pages[whole:]])
+
+
 def agreed(table: CostTable, group: dist.ProcessGroup) -> CostTable:
     """Rank 0's table, on every rank of `group` (of the CPU, or of this rank's current device)."""
     told = [table.to_json()]
@@ -79,20 +86,22 @@ def agreed(table: CostTable, group: dist.ProcessGroup) -> CostTable:
     return CostTable.from_json(told[0])
 
 
+class _Spent(NamedTuple):
+    """Microseconds of the device, and of the host to launch it."""
+
+    device: float
+    host: float
+
+
 class _Bench:
     def __init__(self, spans: Spans, scratch: Scratch, barrier: Barrier) -> None:
         self._spans, self._scratch, self._barrier = spans, scratch, barrier
         self._turn = 0
 
-    def fetch(self, exchange: PeerExchange | PeerChunkExchange, count: int, *, broken: bool = False) -> Fetch:
+    def fetch(self, exchange: PeerExchange, count: int, *, broken: bool = False) -> Fetch:
         """A prefix of the first `count` pages; `broken`: in runs of two pages instead of one per owner."""
         ranks = self._spans.ranks
-        pages: Int64Array = np.arange(count, dtype=np.int64) + ranks
-        if broken:
-            # Two stripes as they are, then the two before them: consecutive pairs, but no longer runs.
-            whole = count // (4 * ranks) * 4 * ranks
-            turned = pages[:whole].reshape(-1, 2, 2 * ranks)[:, ::-1].reshape(-1)
-            pages = np.concatenate([turned, pages[whole:]])
+        pages = probe(count, ranks=ranks, broken=broken)
         plan = GatherPlan.from_requests(
             [GatherRequest(count * PAGE_SIZE, 0, pages)], ranks=ranks, budget=count
         )
@@ -100,15 +109,15 @@ class _Bench:
             PartIndex(plan.prefix, self._spans.rank, self._scratch.trash, self._spans.device)
         )
 
-    def line(self, spent: Callable[[int], float], pages: int) -> tuple[float, float]:
+    def line(self, exchange: PeerExchange, pages: int) -> tuple[float, float]:
         """GB/s and start in us, from the times of few and of many pages."""
-        small, large = spent(SMALL_PAGES), spent(pages)
+        small, large = (self.timed(self.fetch(exchange, count)).device for count in (SMALL_PAGES, pages))
         away = (self._spans.ranks - 1) / self._spans.ranks * self._spans.page_bytes
         per_page = max((large - small) / (pages - SMALL_PAGES), 1e-6)
         return away / per_page / 1e3, max(small - SMALL_PAGES * per_page, 1.0)
 
-    def timed(self, fetch: Fetch) -> float:
-        """Microseconds of one landing: the median of a few, layers and slots in turn."""
+    def timed(self, fetch: Fetch) -> _Spent:
+        """One landing: the medians of a few, layers and slots in turn."""
 
         def once() -> None:
             layer = self._turn % len(self._spans.own)
@@ -116,21 +125,24 @@ class _Bench:
             fetch.launch(self._spans.own[layer], self._scratch.rows(self._turn % 2)).wait()
 
         once()
-        return median(self._device_us(once) for _ in range(ROUNDS))
+        rounds = [self._spent(once) for _ in range(ROUNDS)]
+        return _Spent(median(one.device for one in rounds), median(one.host for one in rounds))
 
     def barrier_us(self) -> float:
         def several() -> None:
             for _ in range(ROUNDS):
                 self._barrier.meet()
 
-        return max(median(self._device_us(several) for _ in range(ROUNDS)) / ROUNDS, 0.5)
+        return max(median(self._spent(several).device for _ in range(ROUNDS)) / ROUNDS, 0.5)
 
-    def _device_us(self, run: Callable[[], None]) -> float:
+    def _spent(self, run: Callable[[], None]) -> _Spent:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]
         self._barrier.meet()
         start.record()
+        began = time.perf_counter()
         run()
+        host = time.perf_counter() - began
         end.record()
         end.synchronize()
-        return float(start.elapsed_time(end)) * 1e3
+        return _Spent(float(start.elapsed_time(end)) * 1e3, host * 1e6)
