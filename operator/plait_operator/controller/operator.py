@@ -221,7 +221,10 @@ class Operator:
                 self._all_again(spread_s=30.0)
 
     async def _census(self, watcher: Watcher) -> None:
-        """kopf tells nothing of deployments that went while its watch was down: count them now and then."""
+        """kopf tells nothing of deployments that went while its watch was down: count them now and then.
+
+        What a list shows is compared with what is held, so that a lost change is found as well.
+        """
         while True:
             await asyncio.sleep(_CENSUS_S * random.uniform(0.8, 1.2))
             for namespace in self._options.namespaces or ("",):
@@ -237,7 +240,7 @@ class Operator:
             for item in page.items:
                 key = Key(item["metadata"]["namespace"], item["metadata"]["name"])
                 seen.add(key)
-                if not self._store.has(key) and self._store.put_deployment(item) is not None:
+                if not self._store.knows(item) and self._store.put_deployment(item) is not None:
                     self._queue.add(key)
         for key in before:
             if key not in seen:

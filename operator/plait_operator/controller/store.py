@@ -93,6 +93,12 @@ class Store:
             self._bodies[key] = _packed(body)
         return key
 
+    def knows(self, body: Mapping[str, Any]) -> bool:
+        """Whether this state of a deployment, or a newer one, is here."""
+        with self._lock:
+            held = self._bodies.get(_key(body))
+            return held is not None and held.version >= _version(body)
+
     def drop_deployment(self, key: Key, *, uid: str = "") -> None:
         """It is gone. With `uid`: only that one."""
         with self._lock:
@@ -105,11 +111,6 @@ class Store:
         """All of them."""
         with self._lock:
             return list(self._bodies)
-
-    def has(self, key: Key) -> bool:
-        """Whether there is such a deployment."""
-        with self._lock:
-            return key in self._bodies
 
     # Children and pods.
 

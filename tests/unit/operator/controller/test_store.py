@@ -238,7 +238,7 @@ def test_deployments_only_go_forward(store: Store, version: int, told: Key | Non
 
 def test_a_delete_of_an_earlier_deployment_leaves_the_new_one(store: Store) -> None:
     store.drop_deployment(KEY, uid="d0")
-    assert store.has(KEY)
+    assert store.deployments() == [KEY]
     store.drop_deployment(KEY, uid="d1")
     assert store.deployments() == []
 
@@ -266,3 +266,11 @@ def test_children_are_held_small(store: Store) -> None:
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size / 2000 < 1000
+
+
+def test_which_states_of_a_deployment_are_known(store: Store) -> None:
+    assert store.knows(body(10))
+    assert store.knows(body(9))
+    assert not store.knows(body(11))
+    store.drop_deployment(KEY)
+    assert not store.knows(body(9))
