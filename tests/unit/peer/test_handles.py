@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.unit.peer.ranks import group, open_fds
+from tests.unit.peer.ranks import open_fds
 
 from plait.peer.errors import PeersCannotMapError
 from plait.peer.folder import MeetingPlace
@@ -307,20 +307,3 @@ def test_a_note_of_an_earlier_boot_is_not_believed(folder: Path) -> None:
     os.utime(note, (time.time() - 3600, time.time() - 3600))
     assert not place.on_another_host(1, since=time.time() - 60)
     assert place.on_another_host(1, since=time.time() - 7200)
-
-
-def die_between(rank: int, ranks: int, folder: Path, dying: int) -> None:
-    with meet(folder, me=Member("test", rank, ranks), timeout_s=60) as meeting:
-        meeting.exchange(Offer("digest", {}, ()))
-        if rank == dying:
-            os.kill(os.getpid(), 9)
-        meeting.commit()
-
-
-@pytest.mark.parametrize("dying", [0, 1])
-def test_a_rank_that_is_killed_between_the_phases(folder: Path, dying: int) -> None:
-    with group(die_between, ranks=3, folder=folder, dying=dying) as running:
-        # Long before the timeouts of 60 s.
-        told = [running.hear(rank, within_s=40) for rank in range(3) if rank != dying]
-    assert [one.error for one in told] == ["PeersCannotMapError"] * 2, told
-    assert all(f"rank {dying}" in one.text for one in told)
