@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from bench.gather import baselines
+from bench.gather.beside import exposed
+from bench.gather.device_time import timed
 from bench.gather.pools import CHUNK_PAGES, KINDS, LAYERS, Bench, Run, check, opened
 
 from plait.contract.layouts import PAGE_SIZE
@@ -38,35 +39,9 @@ from plait.gather.runs import RunLimits
 from plait.kernels.pull import pull
 
 LENGTHS = (32768, 131072, 524288)
-ROUNDS = 15
-LOOP_LAYERS = 8
-COMPUTE_MS = 1.8
 LANES = (1, 2, 4)
 MIXED = (20, 40, 60)
 """Percent of the prefix that the kernel pulls while the copy engines bring the rest."""
-
-
-def timed(bench: Bench, run: Run, *, rounds: int = ROUNDS, ahead_us: float = 600.0) -> float:
-    """Milliseconds of `run` on the device: median of this rank's rounds, the most of all ranks.
-
-    ahead_us: how long the device sleeps first, so that the host is ahead of it.
-    """
-    for _ in range(3):
-        run()
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(rounds):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(int(ahead_us * 1900))
-        bench.meet()
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    slowest = torch.full((1,), median(times), device=bench.device)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return float(slowest.cpu()[0])
 
 
 def peer_exchanges(bench: Bench, *, limits: RunLimits, per_owner: int) -> dict[str, Exchange]:
@@ -113,6 +88,14 @@ def mixed(bench: Bench, *, pulled: float) -> Run:
         part = PartIndex(PartPlan.of(*columns, ranks=bench.ranks), bench.rank, bench.plan.pages, bench.device)
         fetches |= {f"{name} {way}": exchange.prepare(part) for name, exchange in exchanges.items()}
     return rotating(bench, fetches)
+
+
+def chunk_run(bench: Bench) -> Run:
+    """The chunk of both kinds: a barrier and a pull each."""
+    exchanges: dict[str, Exchange] = {
+        name: PeerChunkExchange(spans, bench.barriers[name], pull=pull) for name, spans in bench.spans.items()
+    }
+    return rotating(bench, prepared(bench, exchanges, chunk=True))
 
 
 def collective_runs(bench: Bench) -> dict[str, Run]:
@@ -195,7 +178,7 @@ def fresh(bench: Bench, tokens: int) -> dict[str, Any]:
     told["host_us"] = {name: host_time(run) for name, run in runs.items()}
     if tokens == 131072:
         told["barrier_us"] = round(1e3 * timed(bench, meetings(bench, 20)) / 20, 2)
-        told["exposed_us"] = exposed(bench, runs)
+        told["exposed_us"] = exposed(bench, runs, chunk_run(bench))
         told["measured"] = measured(bench)
     return told
 
@@ -238,67 +221,6 @@ def host_time(run: Run) -> float:
     spent = (time.perf_counter() - started) / 10
     torch.cuda.synchronize()
     return round(spent * 1e6, 1)
-
-
-def exposed(bench: Bench, runs: dict[str, Run]) -> dict[str, float]:
-    """Microseconds that a layer of COMPUTE_MS takes longer with the next layer's prefix fetched beside it;
-    `..._with_chunk`: with the barrier and the chunk's pull of both kinds before it as well."""
-    layer = compute(bench)
-    chunk = rotating(
-        bench,
-        prepared(
-            bench,
-            {
-                name: PeerChunkExchange(spans, bench.barriers[name], pull=pull)
-                for name, spans in bench.spans.items()
-            },
-            chunk=True,
-        ),
-    )
-    side = torch.cuda.Stream(bench.device)
-
-    def loop(gather: Run | None, first: Run | None = None) -> Run:
-        def run() -> None:
-            main = torch.cuda.current_stream()
-            for _ in range(LOOP_LAYERS):
-                if first is not None:
-                    first()
-                if gather is not None:
-                    side.wait_stream(main)
-                    with torch.cuda.stream(side):
-                        gather()
-                layer()
-                main.wait_stream(side)
-
-        return run
-
-    def per_layer(run: Run) -> float:
-        return timed(bench, run, rounds=9, ahead_us=4000) / LOOP_LAYERS
-
-    base = per_layer(loop(None))
-    told = {"compute_ms": round(base, 4)}
-    for name in ("all_reduce", "all_gather", "pull", *(name for name in runs if name.startswith("copy"))):
-        told[name] = round((per_layer(loop(runs[name])) - base) * 1e3, 1)
-    told["chunk_only"] = round((per_layer(loop(None, chunk)) - base) * 1e3, 1)
-    told["copy_1_with_chunk"] = round((per_layer(loop(runs["copy_1"], chunk)) - base) * 1e3, 1)
-    return told
-
-
-def compute(bench: Bench) -> Run:
-    """bf16 matrix products, as many as take COMPUTE_MS on this device."""
-    left = torch.randn(8192, 4096, device=bench.device, dtype=torch.bfloat16)
-    right = torch.randn(4096, 4096, device=bench.device, dtype=torch.bfloat16)
-    out = torch.empty(8192, 4096, device=bench.device, dtype=torch.bfloat16)
-
-    def times(count: int) -> Run:
-        def run() -> None:
-            for _ in range(count):
-                torch.mm(left, right, out=out)
-
-        return run
-
-    count = max(1, round(COMPUTE_MS / (timed(bench, times(8)) / 8)))
-    return times(count)
 
 
 def headline(told: dict[str, Any]) -> dict[str, Any]:
