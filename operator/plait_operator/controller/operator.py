@@ -251,7 +251,7 @@ class Operator:
     async def _resync(self) -> None:
         """Every deployment once a period, at any moment of it: a thousand at once would be a storm.
 
-        These looks take nothing for granted that earlier ones have found.
+        What looks have found of children is found anew in each period.
         """
         while True:
             await asyncio.sleep(self._options.resync_s)
