@@ -32,8 +32,9 @@ from plait.contract.status import (
     SplitCounts,
     TransferCounts,
 )
-from plait.engine import identity, state, transfer
+from plait.engine import identity, peers, state, transfer
 from plait.engine.holders import in_flight
+from plait.engine.host_pages import ROW
 from plait.engine.integrity import IntegrityCheck
 
 INTEGRITY_PATH = "/plait/integrity"
@@ -79,6 +80,7 @@ class StatusWriter(threading.Thread):
             pages=self._pages(),
             bytes=self._bytes(),
             gather=_gather(),
+            peers=peers.counts(),
             transfer=_transfer(),
             split=_split(),
             integrity=state.integrity.counts() if state.integrity is not None else IntegrityCounts(),
@@ -106,7 +108,9 @@ class StatusWriter(threading.Thread):
             kv, row = req.kv, req.req_pool_idx
             if kv is None or row is None:
                 continue
-            pages = table[row, : kv.kv_allocated_len : PAGE_SIZE].cpu().numpy() // PAGE_SIZE
+            pages = getattr(req, ROW, None)
+            if pages is None:
+                pages = table[row, : kv.kv_allocated_len : PAGE_SIZE].cpu().numpy() // PAGE_SIZE
             count += int(np.count_nonzero(pages % ranks == self._rank % ranks))
         return count
 
@@ -171,7 +175,15 @@ def _gather() -> GatherCounts:
         return GatherCounts()
     stats = state.pool.gather_stats
     return GatherCounts(
-        bytes=stats.bytes, seconds=stats.seconds, hit=stats.hit, late=stats.late, fallback=stats.fallback
+        bytes=stats.bytes,
+        seconds=stats.seconds,
+        hit=stats.hit,
+        late=stats.late,
+        fallback=stats.fallback,
+        batches=state.pool.gather_batches,
+        runs=stats.runs,
+        run_pages=stats.run_pages,
+        fragment_pages=stats.fragment_pages,
     )
 
 
