@@ -109,9 +109,12 @@ def prompt_logprobs(groups: Groups) -> None:
 def host_pages(groups: Groups) -> None:
     """All that was asked so far found its page ids on the host, and the debug checks compared each of them
     with the device's, in every forward and for every page that was freed."""
+    ids = prompt(700, 31)
+    groups.equal([ids], what="chunks")
+    groups.equal([ids[:320] + prompt(90, 32)], what="a fork")
     for engine in (groups.shared, groups.replicated):
         hits, misses = engine.forwards()[-1]["host_pages"]
-        assert hits > 10
+        assert hits >= 5
         assert misses == 0
 
 
