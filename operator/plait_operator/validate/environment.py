@@ -58,7 +58,7 @@ def environment_violations(spec: SharedKVDeploymentSpec) -> Iterator[Violation]:
 
 def _gather(spec: SharedKVDeploymentSpec) -> Iterator[Violation]:
     """A way of gathering that reads mapped pools, where none are mapped: no prefill engine would start."""
-    if spec.cache.peer_access != PeerAccess.OFF:
+    if PeerAccess(spec.cache.peer_access) is not PeerAccess.OFF:
         return
     for place in ("engine", "prefill"):
         for number, entry in enumerate(getattr(spec, place).env):

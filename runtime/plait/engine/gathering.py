@@ -28,6 +28,7 @@ from plait.gather import (
 from plait.gather.batch import BatchGather, Reader, peer_readers
 from plait.gather.copy_engine import CudaMover, HostMover, Pull
 from plait.gather.costs import H200, CostTable
+from plait.gather.measure import agreed, measure
 from plait.gather.peer_exchange import Spans
 from plait.gather.policy import (
     BatchShape,
@@ -78,16 +79,19 @@ class PoolGather:
     ) -> None:
         self.stats = GatherStats()
         self.batches: Counter[GatherPathName] = Counter()
-        self.costs = _costs()
         self._peers = peers
         row_bytes = {kind.name: kind.page_bytes // PAGE_SIZE for kind in kinds}
         self._row = RowShape(mla_bytes=row_bytes["mla"], index_bytes=row_bytes["index"], top_k=top_k)
         device = kinds[0].buffers[0].device
         rank = state.group().rank
+        readers: dict[str, dict[Path, Reader]]
         if peers is None:
+            self.costs = share_from_first(_table())
             readers = {kind.name: _collective(kind, physical_pages, self.stats) for kind in kinds}
         else:
-            readers = _over_peers(kinds, peers, self.costs, self.stats)
+            over = _OverPeers(kinds, peers)
+            self.costs = share_from_first(over.measured(_table()))
+            readers = over.readers(self.costs, self.stats)
         self._gather = BatchGather(
             readers, rank=rank, device=device, meet=None if peers is None else peers.barriers.batch.meet
         )
@@ -126,35 +130,56 @@ class PoolGather:
         return min(wanted or options, key=lambda option: option.cost_us)
 
 
-def _over_peers(
-    kinds: Sequence[Kind], peers: PeerPools, costs: CostTable, stats: GatherStats
-) -> dict[str, dict[Path, Reader]]:
-    pull = _pull(peers.device)
-    ranks = state.group().ranks
-    mover = (
-        CudaMover(device=peers.device, lanes=ranks, pull=pull)
-        if peers.device.type == "cuda"
-        else HostMover(lanes=ranks, pull=pull)
-    )
-    barriers = {"mla": peers.barriers.mla, "index": peers.barriers.index}
-    return {
-        kind.name: peer_readers(
-            Spans(
+class _OverPeers:
+    """All kinds over mapped memory."""
+
+    def __init__(self, kinds: Sequence[Kind], peers: PeerPools) -> None:
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._barriers = {"mla": peers.barriers.mla, "index": peers.barriers.index}
+        self._pull = _pull(peers.device)
+        ranks = state.group().ranks
+        self._mover: CudaMover | HostMover = (
+            CudaMover(device=peers.device, lanes=ranks, pull=self._pull)
+            if peers.device.type == "cuda"
+            else HostMover(lanes=ranks, pull=self._pull)
+        )
+        self._spans = {
+            kind.name: Spans(
                 peers.memory,
                 [segment_name(kind.name, layer) for layer in range(len(kind.buffers))],
                 page_bytes=kind.page_bytes,
-            ),
-            kind.scratch,
-            barrier=barriers[kind.name],
-            mover=mover,
-            pull=pull,
-            costs=costs,
-            stats=stats,
-            direct=False,
-            trace=_trace(kind.name),
+            )
+            for kind in kinds
+        }
+
+    def measured(self, table: CostTable) -> CostTable:
+        """`table` with this host's speeds, unless its user gave it. Every rank, at once."""
+        if state.settings.gather_costs is not None:
+            return table
+        return measure(
+            self._spans["mla"],
+            self._kinds["mla"].scratch,
+            mover=self._mover,
+            barrier=self._barriers["mla"],
+            table=table,
         )
-        for kind in kinds
-    }
+
+    def readers(self, costs: CostTable, stats: GatherStats) -> dict[str, dict[Path, Reader]]:
+        """Per kind, its readers by path."""
+        return {
+            name: peer_readers(
+                self._spans[name],
+                kind.scratch,
+                barrier=self._barriers[name],
+                mover=self._mover,
+                pull=self._pull,
+                costs=costs,
+                stats=stats,
+                direct=False,
+                trace=_trace(name),
+            )
+            for name, kind in self._kinds.items()
+        }
 
 
 def _collective(kind: Kind, physical_pages: int, stats: GatherStats) -> dict[Path, Reader]:
@@ -181,27 +206,20 @@ def _pull(device: torch.device) -> Pull:
     return pull if device.type == "cuda" else pull_reference
 
 
-def _costs() -> CostTable:
-    """The table that all ranks decide by: the first rank's. Ends the process if its file is no table."""
-    told: list[CostTable | None] = [None]
-    if state.group().rank == 0:
-        file = state.settings.gather_costs
-        try:
-            told = [CostTable.from_json(file.read_text()) if file else H200]
-        except (OSError, ValueError) as error:
-            stop(f"PLAIT_GATHER_COSTS = {str(file)!r}: {error}. Fix: a table as CostTable.to_json writes it")
-    return share_from_first(told)
+def _table() -> CostTable:
+    """The table of costs to begin with. Ends the process if its file is no table."""
+    file = state.settings.gather_costs
+    try:
+        return CostTable.from_json(file.read_text()) if file else H200
+    except (OSError, ValueError) as error:
+        stop(f"PLAIT_GATHER_COSTS = {str(file)!r}: {error}. Fix: a table as CostTable.to_json writes it")
 
 
-def share_from_first(told: list[CostTable | None]) -> CostTable:
-    """Rank 0's table on all ranks."""
+def share_from_first(table: CostTable) -> CostTable:
+    """Rank 0's table on all ranks: times differ between ranks, and decisions must not."""
     from sglang.srt.runtime_context import get_parallel
 
-    group = get_parallel().attn_cp_group
-    dist.broadcast_object_list(told, src=group.ranks[0], group=group.cpu_group)
-    [table] = told
-    assert table is not None
-    return table
+    return agreed(table, get_parallel().attn_cp_group.cpu_group)
 
 
 def new_group() -> dist.ProcessGroup:

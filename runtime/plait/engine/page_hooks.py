@@ -47,7 +47,7 @@ def alloc_for_extend(original: Callable[..., Any], batch: Any) -> Any:
 def growth(req: Any) -> int:
     """Pages that `req`'s prompt wants after this chunk."""
     end = req.extend_range.end
-    return max(0, -(-len(req.full_untruncated_fill_ids) // PAGE_SIZE) - -(-end // PAGE_SIZE))
+    return int(max(0, -(-len(req.full_untruncated_fill_ids) // PAGE_SIZE) - -(-end // PAGE_SIZE)))
 
 
 @implements("mem_cache.radix_cache.RadixCache.insert")

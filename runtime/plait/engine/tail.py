@@ -38,7 +38,7 @@ class TailPlan(NamedTuple):
     @property
     def block(self) -> int:
         """Rows that every rank gives: the most last tokens that any rank computes."""
-        return self.rows.shape[1]
+        return int(self.rows.shape[1])
 
     @classmethod
     def from_split(cls, split: SplitPlan) -> TailPlan:

@@ -27,7 +27,7 @@ def make(monkeypatch: pytest.MonkeyPatch, place: Place) -> Callable[..., Any]:
     from plait.engine import gathering, pool
 
     monkeypatch.setattr(gathering, "new_group", lambda: None)
-    monkeypatch.setattr(gathering, "share_from_first", lambda told: told[0])
+    monkeypatch.setattr(gathering, "share_from_first", lambda table: table)
     monkeypatch.setattr(gathering, "CollectiveExchange", lambda group: OwnParts())
     monkeypatch.setattr(pool, "index_top_k", lambda: 64)
     monkeypatch.setattr(pool, "scratch_tokens", lambda: 4 * PAGE_SIZE)
