@@ -7,6 +7,7 @@ Worth it where few query rows read few of many rows; `plait.gather.policy` decid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,9 +40,12 @@ def peer_rows(slots: Int64Array, *, ranks: int, pages_per_rank: int) -> Int64Arr
     return np.where(slots < 0, slots, there)
 
 
-def in_reach(*, stride: int, page_bytes: int, ranks: int) -> bool:
-    """Whether every row that spans all ranks has an int32 number. From the layout alone: equal on all."""
-    return ranks * (stride // page_bytes) * PAGE_SIZE - 1 <= INT32_MAX
+def in_reach(*, stride: int, row_bytes: int, ranks: int) -> bool:
+    """Whether every row that spans all ranks has an int32 number. From the layout alone: equal on all.
+
+    row_bytes: what tables count in: a token's row of the MLA pool, a page of the index pool.
+    """
+    return ranks * (stride // row_bytes) - 1 <= INT32_MAX
 
 
 class PeerView:
@@ -60,12 +64,12 @@ class PeerView:
         self, spans: Spans, barrier: Barrier, *, row_shape: Sequence[int], dtype: torch.dtype
     ) -> None:
         self.pages_per_rank = spans.stride // spans.page_bytes
-        if not in_reach(stride=spans.stride, page_bytes=spans.page_bytes, ranks=spans.ranks):
-            rows = spans.ranks * self.pages_per_rank * PAGE_SIZE
+        row_bytes = math.prod(row_shape) * dtype.itemsize
+        if not in_reach(stride=spans.stride, row_bytes=row_bytes, ranks=spans.ranks):
+            rows = spans.ranks * spans.stride // row_bytes
             raise ValueError(
-                f"{spans.ranks} ranks, {spans.stride} bytes apart, are {rows} rows of "
-                f"{spans.page_bytes // PAGE_SIZE} bytes: beyond int32, in which attention takes them; gather "
-                "instead, or make the pools smaller"
+                f"{spans.ranks} ranks, {spans.stride} bytes apart, are {rows} rows of {row_bytes} bytes: "
+                "beyond int32, in which attention takes them; gather instead, or make the pools smaller"
             )
         self._barrier = barrier
         self._tensors = [

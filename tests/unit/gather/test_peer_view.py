@@ -49,9 +49,14 @@ def test_host_and_device_say_the_same() -> None:
 
 
 def test_reach_ends_with_the_last_int32() -> None:
-    pages = (INT32_MAX + 1) // PAGE_SIZE // 2
-    assert in_reach(stride=pages * PAGE, page_bytes=PAGE, ranks=2)
-    assert not in_reach(stride=(pages + 1) * PAGE, page_bytes=PAGE, ranks=2)
+    rows = (INT32_MAX + 1) // 2
+    assert in_reach(stride=rows * 656, row_bytes=656, ranks=2)
+    assert not in_reach(stride=(rows + 1) * 656, row_bytes=656, ranks=2)
+
+
+def test_eight_ranks_of_full_pools_are_in_reach() -> None:
+    for row_bytes in (656, 1152, 8448):  # MLA rows, and index pages
+        assert in_reach(stride=120 << 30, row_bytes=row_bytes, ranks=8)
 
 
 def make(ranks: int = 2) -> tuple[Spans, CountingBarrier, PeerView]:
