@@ -45,8 +45,8 @@ ROOMS = (
     "engine/tail.py",
 )
 NOT_IN_A_FORWARD = ("gather/measure.py", "gather/reference.py", "kernels/trials.py")
-"""What runs at the start, and the plain reference that tests compare with. (engine/cpu/** is left out of ROOMS: kernels in torch that
-stand in for a GPU's, where time does not matter.)"""
+"""What runs at the start, and the plain reference that tests compare with. (engine/cpu/** is left out of
+ROOMS: kernels in torch that stand in for a GPU's, where time does not matter.)"""
 
 PER_LAYER = {
     "gather/batch.py": ("BatchGather.consume",),
