@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ class Peers:
     def __init__(self, processes: Iterable[PeerProcess]) -> None:
         self._pids: dict[int, int] = {}
         self._fds: dict[int, int] = {}
+        # One poll object takes one caller at a time; the watch and the barriers ask from their own threads.
+        self._lock = threading.Lock()
         self._poll = select.poll()
         for rank, pid, pidfd in processes:
             self._pids[rank] = pid
@@ -44,7 +47,8 @@ class Peers:
 
     def ended(self) -> frozenset[int]:
         """Ranks whose process has ended (a zombie too). Does not block."""
-        return frozenset(self._fds[fd] for fd, _ in self._poll.poll(0)) if self._fds else frozenset()
+        with self._lock:
+            return frozenset(self._fds[fd] for fd, _ in self._poll.poll(0)) if self._fds else frozenset()
 
     def name(self, rank: int) -> str:
         """`rank` in words: with its pid, if it is another rank."""
@@ -57,7 +61,8 @@ class Peers:
 
     def close(self) -> None:
         """Close the pidfds; nobody has ended from then on. Can be called again."""
-        fds, self._fds = self._fds, {}
-        for fd in fds:
-            self._poll.unregister(fd)
-            os.close(fd)
+        with self._lock:
+            fds, self._fds = self._fds, {}
+            for fd in fds:
+                self._poll.unregister(fd)
+                os.close(fd)

@@ -186,14 +186,20 @@ def test_two_processes_of_one_rank_are_refused(folder: Path) -> None:
         assert "two processes are rank 1" in same_reason(list(threads.map(one, (0, 1, 1))))
 
 
+def reached(folder: Path) -> socket.socket:
+    """Connected to the meeting, whoever is asking."""
+    deadline = time.monotonic() + 20
+    while (sock := connect(str(MeetingPlace(folder, "test").socket), timeout_s=1)) is None:
+        assert time.monotonic() < deadline, "nobody listens"
+        time.sleep(0.005)
+    return sock
+
+
 def test_another_group_is_sent_away_and_does_not_disturb(folder: Path) -> None:
     answers: list[str] = []
 
     def stranger() -> None:
-        path = str(MeetingPlace(folder, "test").socket)
-        while (sock := connect(path, timeout_s=1)) is None:
-            time.sleep(0.005)
-        with sock:
+        with reached(folder) as sock:
             hello = {
                 "version": 1,
                 "group": "other",
@@ -207,10 +213,7 @@ def test_another_group_is_sent_away_and_does_not_disturb(folder: Path) -> None:
             answers.append(receive(sock, timeout_s=20).said["refusal"])
 
     def noise() -> None:
-        path = str(MeetingPlace(folder, "test").socket)
-        while (sock := connect(path, timeout_s=1)) is None:
-            time.sleep(0.005)
-        with sock:
+        with reached(folder) as sock:
             sock.send(b"not json")
 
     def body(rank: int, meeting: Meeting) -> object:

@@ -104,3 +104,27 @@ def test_the_one_who_is_told_may_close() -> None:
         watch = PeerWatch(peers=peers, barriers=[], on_fault=on_fault, interval_s=0.02)
         child.kill()
         assert closed.wait(20)
+
+
+def test_many_threads_may_ask() -> None:
+    with sleeper() as (child, peers):
+        wrong: list[BaseException] = []
+        stop = threading.Event()
+
+        def ask() -> None:
+            try:
+                while not stop.is_set():
+                    assert peers.ended() <= {1}
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        child.kill()
+        until(lambda: peers.ended() == {1})
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong
