@@ -7,9 +7,9 @@ One gather is one layer's prefix, MLA (FP8, 656 bytes a token) and index (132 by
 
 from __future__ import annotations
 
+import pathlib
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from plait.gather.copy_engine import CudaMover
 from plait.gather.costs import H200
 from plait.gather.measure import agreed, measure
 from plait.gather.peer_exchange import PeerChunkExchange, PeerExchange
+from plait.gather.policy import BatchShape, Path, RowShape, choose
 from plait.gather.runs import RunLimits
 from plait.kernels.pull import pull
 
@@ -134,7 +135,7 @@ def collective_runs(bench: Bench) -> dict[str, Run]:
     }
 
 
-def time_paths(rank: int, ranks: int, device: torch.device, folder: Path) -> dict[str, Any]:
+def time_paths(rank: int, ranks: int, device: torch.device, folder: pathlib.Path) -> dict[str, Any]:
     """All figures, by prefix length; the same on all ranks."""
     told: dict[str, Any] = {"ranks": ranks, "chunk_tokens": CHUNK_PAGES * PAGE_SIZE, "lengths": {}}
     for tokens in LENGTHS:
@@ -180,7 +181,22 @@ def fresh(bench: Bench, tokens: int) -> dict[str, Any]:
         told["barrier_us"] = round(1e3 * timed(bench, meetings(bench, 20)) / 20, 2)
         told["exposed_us"] = exposed(bench, runs, chunk_run(bench))
         told["measured"] = measured(bench)
+        told["policy"] = by_policy(bench)
     return told
+
+
+def by_policy(bench: Bench) -> str:
+    """The run above that the default policy would pick for this batch: the path of its prefix."""
+    row = RowShape(mla_bytes=KINDS["mla"], index_bytes=KINDS["index"], top_k=2048)
+    batch = BatchShape.of(
+        bench.plan,
+        rows=CHUNK_PAGES * PAGE_SIZE // bench.ranks,
+        tokens=bench.plan.pages * PAGE_SIZE,
+        row=row,
+        costs=H200,
+    )
+    path = choose(batch, H200, peers=True, direct=True, prefetch=True).prefix
+    return {Path.COPY: "copy_1", Path.PULL: "pull"}[path]
 
 
 def measured(bench: Bench) -> dict[str, float]:
@@ -225,16 +241,16 @@ def host_time(run: Run) -> float:
 
 def headline(told: dict[str, Any]) -> dict[str, Any]:
     """The figures that docs/figures/gather.json is judged by: the best path against zero + scatter +
-    all-reduce, remote bytes per rank and time at 512K, and what the copy engine leaves exposed at 128K."""
+    all-reduce, remote bytes per rank and time at 512K, and what the policy's path leaves exposed at 128K."""
     ms = {length: one["ms"] for length, one in told["lengths"].items()}
 
     def best(length: str) -> float:
         return min(spent for name, spent in ms[length].items() if name.startswith(("pull", "copy")))
 
-    shown = told["lengths"]["131072"]["exposed_us"]
+    long = told["lengths"]["131072"]
     return {
         "ratio_32k": round(ms["32768"]["all_reduce"] / best("32768"), 2),
         "ratio_128k": round(ms["131072"]["all_reduce"] / best("131072"), 2),
         "gbps_512k": round(told["lengths"]["524288"]["remote_bytes"] / best("524288") / 1e6, 1),
-        "exposed_us_128k": min(shown[f"copy_{lanes}"] for lanes in LANES),
+        "exposed_us_128k": long["exposed_us"][long["policy"]],
     }
