@@ -92,9 +92,8 @@ def convert_pages_reference(
 
 def unpacked_rows(packed: torch.Tensor) -> torch.Tensor:
     """bf16 [n, 576] of packed rows, uint8 [n, 656]."""
-    values = (
-        packed[:, :LATENT].contiguous().view(torch.float8_e4m3fn).float().unflatten(-1, (TILES, SCALE_BLOCK))
-    )
+    quantized = packed[:, :LATENT].contiguous().view(torch.float8_e4m3fn)
+    values = quantized.float().view(-1, TILES, SCALE_BLOCK)
     scales = packed[:, SCALES_AT:ROPE_AT].contiguous().view(torch.float32)
     latent = (values * scales[..., None]).flatten(-2).to(torch.bfloat16)
     return torch.cat([latent, packed[:, ROPE_AT:].contiguous().view(torch.bfloat16)], dim=-1)
@@ -163,7 +162,7 @@ def _launch(
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows", "stride_vectors"])  # type: ignore[untyped-decorator]
 def _convert(
     fp8: tl.tensor,
     fp32: tl.tensor,

@@ -187,7 +187,7 @@ def _fits(ids: torch.Tensor, out: torch.Tensor, ranks: int, per_rank: int) -> No
         )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["count", "size"])  # type: ignore[untyped-decorator]
 def _invert(
     pages: tl.tensor, inverse: tl.tensor, count: tl.tensor, size: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
@@ -199,6 +199,23 @@ def _invert(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def dense_slot(value: tl.tensor, inverse: tl.tensor, size: tl.tensor, UNIT: tl.constexpr) -> tl.tensor:
+    """int64 dense slot of each logical one."""
+    page = value // UNIT
+    known = (value >= 0) & (page < size)
+    dense = tl.load(inverse + page, mask=known, other=-1).to(tl.int64)
+    return tl.where(dense >= 0, dense * UNIT + value % UNIT, -1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def peer_slot(value: tl.tensor, per_rank: tl.tensor, RANKS: tl.constexpr, UNIT: tl.constexpr) -> tl.tensor:
+    """int64 slot in all ranks' memory of each logical one."""
+    page = value // UNIT
+    row = page // RANKS * UNIT + value % UNIT
+    return tl.where(value >= 0, (page % RANKS).to(tl.int64) * per_rank + row, -1)
+
+
+@triton.jit(do_not_specialize=["count", "size"])  # type: ignore[untyped-decorator]
 def _look_up(
     ids: tl.tensor,
     inverse: tl.tensor,
@@ -208,17 +225,19 @@ def _look_up(
     UNIT: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    wanted = at < count
-    value = tl.load(ids + at, mask=wanted, other=-1)
-    page = value // UNIT
-    known = (value >= 0) & (page < size)
-    dense = tl.load(inverse + page, mask=known, other=-1).to(tl.int64)
-    slot = tl.where(dense >= 0, dense * UNIT + value % UNIT, -1)
-    tl.store(out + at, slot.to(out.dtype.element_ty), mask=wanted)
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    if start + BLOCK <= count:  # without a mask, so that whole vectors are moved
+        value = tl.load(ids + start + tl.arange(0, BLOCK))
+        slot = dense_slot(value, inverse, size, UNIT)
+        tl.store(out + start + tl.arange(0, BLOCK), slot.to(out.dtype.element_ty))
+    else:
+        at = start + tl.arange(0, BLOCK)
+        rest = tl.load(ids + at, mask=at < count, other=-1)
+        slots = dense_slot(rest, inverse, size, UNIT)
+        tl.store(out + at, slots.to(out.dtype.element_ty), mask=at < count)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["count", "per_rank"])  # type: ignore[untyped-decorator]
 def _own(
     ids: tl.tensor,
     out: tl.tensor,
@@ -228,10 +247,13 @@ def _own(
     UNIT: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    wanted = at < count
-    value = tl.load(ids + at, mask=wanted, other=-1)
-    page = value // UNIT
-    row = page // RANKS * UNIT + value % UNIT
-    peer = (page % RANKS).to(tl.int64) * per_rank + row
-    tl.store(out + at, tl.where(value >= 0, peer, -1).to(out.dtype.element_ty), mask=wanted)
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    if start + BLOCK <= count:
+        value = tl.load(ids + start + tl.arange(0, BLOCK))
+        peer = peer_slot(value, per_rank, RANKS, UNIT)
+        tl.store(out + start + tl.arange(0, BLOCK), peer.to(out.dtype.element_ty))
+    else:
+        at = start + tl.arange(0, BLOCK)
+        rest = tl.load(ids + at, mask=at < count, other=-1)
+        peers = peer_slot(rest, per_rank, RANKS, UNIT)
+        tl.store(out + at, peers.to(out.dtype.element_ty), mask=at < count)

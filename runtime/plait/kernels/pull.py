@@ -148,7 +148,7 @@ def check_pages(spanning: torch.Tensor, stride: int, page_bytes: int, lists: tup
     return count
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["count", "first", "stride_vectors"])  # type: ignore[untyped-decorator]
 def _pull(
     source: tl.tensor,
     out: tl.tensor,

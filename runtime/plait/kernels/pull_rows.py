@@ -111,8 +111,8 @@ def pull_rows_reference(
     pages, dense = rank_pages(spanning, stride, page_bytes), out.view(-1, page_bytes)
     for offset, row_bytes in parts:
         span = slice(offset, offset + PAGE_SIZE * row_bytes)
-        rows = pages[:, span].unflatten(1, (PAGE_SIZE, row_bytes))
-        dense[:, span].unflatten(1, (PAGE_SIZE, row_bytes))[place.long()[page], row] = rows[source, row]
+        rows = pages[:, span].view(-1, PAGE_SIZE, row_bytes)
+        dense[:, span].view(-1, PAGE_SIZE, row_bytes)[place.long()[page], row] = rows[source, row]
 
 
 def _two_parts(parts: Sequence[RowPart], page_bytes: int) -> tuple[RowPart, RowPart]:
@@ -127,7 +127,7 @@ def _two_parts(parts: Sequence[RowPart], page_bytes: int) -> tuple[RowPart, RowP
     return parts[0], parts[1] if len(parts) == 2 else RowPart(0, 0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["count", "stride_vectors"])  # type: ignore[untyped-decorator]
 def _pull_rows(
     source: tl.tensor,
     out: tl.tensor,

@@ -145,7 +145,7 @@ def _check_keys(
     return requests
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["table_stride", "copies", "requests", "rows"])  # type: ignore[untyped-decorator]
 def _read(
     pages: tl.tensor,
     table: tl.tensor,

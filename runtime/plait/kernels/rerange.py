@@ -36,18 +36,18 @@ CONFIGS = (
 class Segments(NamedTuple):
     """Stretches that follow one another in rows and in tokens, on the device, int32 [segments] each.
 
-    Rows source .. source + count become tokens target .. target + count; `longest` is the greatest count.
+    Rows source .. source + length become tokens target .. target + length; `longest`: the greatest length.
     """
 
     source: torch.Tensor
     target: torch.Tensor
-    count: torch.Tensor
+    length: torch.Tensor
     longest: int
 
     def to(self, device: torch.device) -> Segments:
         """The same on `device`; one copy each, without a wait."""
-        moved = (part.to(device, non_blocking=True) for part in self[:3])
-        return Segments(*moved, self.longest)
+        source, target, length = (part.to(device, non_blocking=True) for part in self[:3])
+        return Segments(source, target, length, self.longest)
 
 
 def segments(index: Int64Array, *, at_most: int) -> Segments:
@@ -66,8 +66,9 @@ def segments(index: Int64Array, *, at_most: int) -> Segments:
     target = np.repeat(starts, pieces) + inside * at_most
     count = np.minimum(np.repeat(starts + lengths, pieces) - target, at_most)
     source = index[target] if tokens else target
-    parts = (torch.from_numpy(part.astype(np.int32)) for part in (source, target, count))
-    return Segments(*parts, longest=int(count.max()) if tokens else 0)
+    source, target, length = (part.astype(np.int32) for part in (source, target, count))
+    longest = int(count.max()) if tokens else 0
+    return Segments(torch.from_numpy(source), torch.from_numpy(target), torch.from_numpy(length), longest)
 
 
 def rerange(
@@ -88,7 +89,7 @@ def rerange(
             _as(out, unit),
             table.source,
             table.target,
-            table.count,
+            table.length,
             WORDS=words,
             CHUNK=chunk,
             num_warps=config.warps,
@@ -99,11 +100,11 @@ def rerange(
 def rerange_reference(rows: torch.Tensor, table: Segments, out: torch.Tensor) -> torch.Tensor:
     """`rerange` in plain torch: the table unfolded (which syncs), then one gather and one scatter."""
     _words(rows, out)
-    count = table.count.long()
-    inside = torch.arange(int(count.sum()), device=rows.device)
-    inside -= torch.repeat_interleave(count.cumsum(0) - count, count)
-    source = torch.repeat_interleave(table.source.long(), count) + inside
-    target = torch.repeat_interleave(table.target.long(), count) + inside
+    length = table.length.long()
+    inside = torch.arange(int(length.sum()), device=rows.device)
+    inside -= torch.repeat_interleave(length.cumsum(0) - length, length)
+    source = torch.repeat_interleave(table.source.long(), length) + inside
+    target = torch.repeat_interleave(table.target.long(), length) + inside
     return out.index_copy_(0, target, rows.index_select(0, source))
 
 
@@ -175,12 +176,12 @@ def _rerange(
     out: tl.tensor,
     source: tl.tensor,
     target: tl.tensor,
-    count: tl.tensor,
+    length: tl.tensor,
     WORDS: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
     segment = tl.program_id(0)
-    words = tl.load(count + segment) * WORDS
+    words = tl.load(length + segment) * WORDS
     start = tl.program_id(1) * CHUNK
     if start >= words:
         return
@@ -191,7 +192,7 @@ def _rerange(
     tl.store(write + offset, data, mask=offset < words)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["tokens"])  # type: ignore[untyped-decorator]
 def _take(
     rows: tl.tensor,
     out: tl.tensor,

@@ -147,7 +147,7 @@ def ranges_of(
     tl.store(request_out + row, request, mask=row < rows)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["requests", "rows"])  # type: ignore[untyped-decorator]
 def _range(
     lengths: tl.tensor,
     requests: tl.tensor,

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from plait.contract.layouts import PAGE_SIZE
 from plait.kernels.owned import owned_row, owned_row_reference
-from plait.kernels.store_mla import FP8_MAX, StoreConfig
+from plait.kernels.store_mla import FP8_MAX, StoreConfig, divided
 
 DIM = 128
 """Values of a key; one scale each."""
@@ -122,7 +122,7 @@ def quantized_keys(key: torch.Tensor, rounding: Rounding) -> tuple[torch.Tensor,
     values = key.float()
     amax = values.abs().amax(-1).clamp_min(SMALLEST)
     if rounding is Rounding.FUSED:
-        scale = amax / FP8_MAX
+        scale = divided(amax, FP8_MAX)
         quantized = values * (1.0 / scale)[:, None]
     else:
         scale = amax * (1.0 / FP8_MAX)
@@ -135,7 +135,7 @@ def quantized_keys(key: torch.Tensor, rounding: Rounding) -> tuple[torch.Tensor,
 def page_parts(buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys, uint8 [pages, 64, 128], and scale bytes, uint8 [pages, 64, 4], of index pages [pages, 8448]."""
     keys, scales = buffer[:, : PAGE_SIZE * DIM], buffer[:, PAGE_SIZE * DIM :]
-    return keys.unflatten(1, (PAGE_SIZE, DIM)), scales.unflatten(1, (PAGE_SIZE, 4))
+    return keys.view(-1, PAGE_SIZE, DIM), scales.view(-1, PAGE_SIZE, 4)
 
 
 def _check(
@@ -178,9 +178,9 @@ def _launch(
         scale,
         count,
         key.stride(0),
+        rank,
+        ranks,
         ROUNDING=rounding,
-        RANK=rank,
-        RANKS=ranks,
         DUMMY=dummy,
         PAGE=PAGE_SIZE,
         ROWS=config.rows,
@@ -192,7 +192,7 @@ def _launch(
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["count", "rank", "ranks"])  # type: ignore[untyped-decorator]
 def _store_index(
     fp8: tl.tensor,
     fp32: tl.tensor,
@@ -201,9 +201,9 @@ def _store_index(
     scales: tl.tensor,
     count: tl.tensor,
     key_stride: tl.tensor,
+    rank: tl.tensor,
+    ranks: tl.tensor,
     ROUNDING: tl.constexpr,
-    RANK: tl.constexpr,
-    RANKS: tl.constexpr,
     DUMMY: tl.constexpr,
     PAGE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -214,7 +214,7 @@ def _store_index(
 ) -> None:
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     slot = tl.load(slots + row, mask=row < count, other=-1).to(tl.int64)
-    where, wanted = owned_row(slot, RANK, RANKS, PAGE, DUMMY)
+    where, wanted = owned_row(slot, rank, ranks, PAGE, DUMMY)
     within = tl.arange(0, DIM)[None, :]
     mask = wanted[:, None]
     loaded = tl.load(key + row[:, None] * key_stride + within, mask=mask, other=0.0)

@@ -60,9 +60,9 @@ def store_mla(
     Raises ValueError on shapes and dtypes that do not fit.
     """
     rows = _Rows.of(buffer, slots, nope, rope)
-    if not rows.count:
+    if not rows.given:
         return
-    grid = (triton.cdiv(rows.count, config.rows),)
+    grid = (triton.cdiv(rows.given, config.rows),)
     if rows.packed:
         _store_packed[grid](
             rows.buffer.view(torch.float8_e4m3fn),
@@ -71,11 +71,11 @@ def store_mla(
             slots,
             nope,
             rope,
-            rows.count,
+            rows.given,
             nope.stride(0),
             rope.stride(0),
-            RANK=rank,
-            RANKS=ranks,
+            rank,
+            ranks,
             DUMMY=dummy,
             PAGE=PAGE_SIZE,
             ROWS=config.rows,
@@ -93,11 +93,11 @@ def store_mla(
         slots,
         nope,
         rope,
-        rows.count,
+        rows.given,
         nope.stride(0),
         rope.stride(0),
-        RANK=rank,
-        RANKS=ranks,
+        rank,
+        ranks,
         DUMMY=dummy,
         PAGE=PAGE_SIZE,
         ROWS=config.rows,
@@ -122,7 +122,7 @@ def store_mla_reference(
     """`store_mla` in plain torch (the owner test is a mask, which syncs)."""
     rows = _Rows.of(buffer, slots, nope, rope)
     where, wanted = owned_row_reference(slots, rank=rank, ranks=ranks, dummy=dummy)
-    latent, roped = (part[: rows.count].reshape(rows.count, part.shape[-1])[wanted] for part in (nope, rope))
+    latent, roped = (part[: rows.given].reshape(rows.given, part.shape[-1])[wanted] for part in (nope, rope))
     if rows.packed:
         rows.buffer.view(torch.uint8)[where] = packed_rows(latent, roped)
     else:
@@ -135,20 +135,25 @@ def packed_rows(nope: torch.Tensor, rope: torch.Tensor) -> torch.Tensor:
     A tile of zeros has scale 0 and is stored as the quantizer's clamp leaves 0 * inf: the largest value. It
     reads as 0 all the same.
     """
-    tiles = nope.float().unflatten(-1, (TILES, SCALE_BLOCK))
-    scales = tiles.abs().amax(-1) / FP8_MAX
+    tiles = nope.float().view(-1, TILES, SCALE_BLOCK)
+    scales = divided(tiles.abs().amax(-1), FP8_MAX)
     values = torch.nan_to_num(tiles * (1.0 / scales)[..., None], nan=FP8_MAX)
     quantized = values.clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).flatten(-2)
     parts = (quantized, scales, rope.contiguous())
     return torch.cat([part.view(torch.uint8) for part in parts], dim=-1)
 
 
+def divided(values: torch.Tensor, by: float) -> torch.Tensor:
+    """The exact quotients: on CUDA, torch turns a division by a number into a product with its inverse."""
+    return values / torch.full_like(values, by)
+
+
 class _Rows(NamedTuple):
-    """buffer: [rows, width]. packed: rows of 656 bytes. count: n."""
+    """buffer: [rows, width]. packed: rows of 656 bytes. given: n."""
 
     buffer: torch.Tensor
     packed: bool
-    count: int
+    given: int
 
     @classmethod
     def of(cls, buffer: torch.Tensor, slots: torch.Tensor, nope: torch.Tensor, rope: torch.Tensor) -> _Rows:
@@ -182,7 +187,7 @@ class _Rows(NamedTuple):
         return cls(buffer.view(-1, width), packed, count)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["count", "rank", "ranks"])  # type: ignore[untyped-decorator]
 def _store_packed(
     fp8: tl.tensor,
     fp32: tl.tensor,
@@ -193,8 +198,8 @@ def _store_packed(
     count: tl.tensor,
     nope_stride: tl.tensor,
     rope_stride: tl.tensor,
-    RANK: tl.constexpr,
-    RANKS: tl.constexpr,
+    rank: tl.tensor,
+    ranks: tl.tensor,
     DUMMY: tl.constexpr,
     PAGE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -206,7 +211,7 @@ def _store_packed(
 ) -> None:
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     slot = tl.load(slots + row, mask=row < count, other=-1).to(tl.int64)
-    where, wanted = owned_row(slot, RANK, RANKS, PAGE, DUMMY)
+    where, wanted = owned_row(slot, rank, ranks, PAGE, DUMMY)
     tile = tl.arange(0, TILES)
     within = tile[None, :, None] * TILE + tl.arange(0, TILE)[None, None, :]
     mask = wanted[:, None, None]
@@ -224,7 +229,7 @@ def _store_packed(
     tl.store(bf16 + rope_at, roped, mask=wanted[:, None])
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["count", "rank", "ranks"])  # type: ignore[untyped-decorator]
 def _store_plain(
     buffer: tl.tensor,
     slots: tl.tensor,
@@ -233,8 +238,8 @@ def _store_plain(
     count: tl.tensor,
     nope_stride: tl.tensor,
     rope_stride: tl.tensor,
-    RANK: tl.constexpr,
-    RANKS: tl.constexpr,
+    rank: tl.tensor,
+    ranks: tl.tensor,
     DUMMY: tl.constexpr,
     PAGE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -245,7 +250,7 @@ def _store_plain(
 ) -> None:
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     slot = tl.load(slots + row, mask=row < count, other=-1).to(tl.int64)
-    where, wanted = owned_row(slot, RANK, RANKS, PAGE, DUMMY)
+    where, wanted = owned_row(slot, rank, ranks, PAGE, DUMMY)
     start = where[:, None] * (LATENT + ROPE)
     within = tl.arange(0, LATENT_BLOCK)[None, :]
     mask = wanted[:, None] & (within < LATENT)

@@ -157,27 +157,29 @@ def try_peer_slots(device: torch.device) -> None:
 def try_pull(device: torch.device) -> None:
     for page_bytes in (8448, 41984):
         spanning, stride = _bytes(device, 7 * page_bytes), 4 * page_bytes
-        lists = [_ids(one, device) for one in ([1, 0, 1, 0], [2, 0, 0, 2], [0, 3, -1, 2])]
+        owner, physical, place = (_ids(one, device) for one in ([1, 0, 1, 0], [2, 0, 0, 2], [0, 3, -1, 2]))
         out, expected = (poisoned(4, page_bytes, dtype=torch.uint8, device=device) for _ in range(2))
-        pull.pull(spanning, stride, page_bytes, *lists, out, first=3)
-        pull.pull_reference(spanning, stride, page_bytes, *lists, expected)
+        pull.pull(spanning, stride, page_bytes, owner, physical, place, out, first=3)
+        pull.pull_reference(spanning, stride, page_bytes, owner, physical, place, expected)
         same(out, expected)
 
 
 def try_pull_rows(device: torch.device) -> None:
     for page_bytes, parts in ((8448, pull_rows.INDEX_PARTS), (41984, pull_rows.mla_parts(656))):
         spanning, stride = _bytes(device, 7 * page_bytes), 4 * page_bytes
-        lists = [_ids(one, device) for one in ([1, 0, 1], [2, 0, 0], [0, 3, -1], [0, 17, 0], [64, 23, 9])]
-        out, expected = (poisoned(4, page_bytes, dtype=torch.uint8, device=device) for _ in range(2))
-        pull_rows.pull_rows(spanning, stride, page_bytes, *lists, out, parts=parts)
-        pull_rows.pull_rows_reference(spanning, stride, page_bytes, *lists, expected, parts=parts)
-        same(out, expected)
+        owner, physical, place = (_ids(one, device) for one in ([1, 0, 1], [2, 0, 0], [0, 3, -1]))
+        lists = (owner, physical, place, _ids([0, 17, 0], device), _ids([64, 23, 9], device))
+        both = []
+        for run in (pull_rows.pull_rows, pull_rows.pull_rows_reference):
+            out = poisoned(4, page_bytes, dtype=torch.uint8, device=device)
+            run(spanning, stride, page_bytes, *lists, out, parts=parts)
+            both.append(out)
+        same(*both)
 
 
 def try_rerange(device: torch.device) -> None:
-    table = rerange.Segments(
-        *(_ids(one, device) for one in ([70, 0, 40], [0, 9, 64], [9, 55, 3])), longest=55
-    )
+    source, target, length = (_ids(one, device) for one in ([70, 0, 40], [0, 9, 64], [9, 55, 3]))
+    table = rerange.Segments(source, target, length, longest=55)
     for width in (576, 33):
         rows = _random(device, 80, width).to(torch.bfloat16)
         out, expected = (poisoned(70, width, dtype=torch.bfloat16, device=device) for _ in range(2))
@@ -240,10 +242,10 @@ def try_convert_rows(device: torch.device) -> None:
 
 def try_convert_pages(device: torch.device) -> None:
     spanning, stride = _packed(device, 4 * PAGE_SIZE).view(-1), 2 * convert.PAGE_BYTES
-    lists = [_ids(one, device) for one in ([1, 0, 1], [1, 0, 0], [0, 2, -1])]
+    owner, physical, place = (_ids(one, device) for one in ([1, 0, 1], [1, 0, 0], [0, 2, -1]))
     out, expected = (poisoned(3 * PAGE_SIZE, 576, dtype=torch.bfloat16, device=device) for _ in range(2))
-    convert.convert_pages(spanning, stride, *lists, out)
-    same(out, convert.convert_pages_reference(spanning, stride, *lists, expected))
+    convert.convert_pages(spanning, stride, owner, physical, place, out)
+    same(out, convert.convert_pages_reference(spanning, stride, owner, physical, place, expected))
 
 
 Trial = Callable[[torch.device], None]

@@ -39,7 +39,8 @@ class Launch(NamedTuple):
         signature, constants, attributes = {}, {}, {}
         for position, parameter in enumerate(self.kernel.params):
             name, value = parameter.name, self.arguments[parameter.name]
-            if parameter.is_constexpr or (isinstance(value, int) and value == 1):
+            fixed = isinstance(value, int) and value == 1 and not parameter.do_not_specialize
+            if parameter.is_constexpr or fixed:
                 signature[name], constants[(position,)] = "constexpr", value
                 continue
             aligned = value.data_ptr() if isinstance(value, torch.Tensor) else value
@@ -48,7 +49,7 @@ class Launch(NamedTuple):
                 if isinstance(value, torch.Tensor)
                 else ("i32" if -(2**31) <= value < 2**31 else "i64")
             )
-            if aligned % 16 == 0:
+            if aligned % 16 == 0 and not parameter.do_not_specialize:
                 attributes[(position,)] = [["tt.divisibility", 16]]
         source = ASTSource(self.kernel, signature, constants, attributes)
         return triton.compile(source, target=H200, options=self.options)

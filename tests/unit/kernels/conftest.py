@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 INTERPRETED = frozenset(
     {
         "test_convert.py",
+        "test_gpu_cases.py",
         "test_pages.py",
         "test_pull.py",
         "test_read_index.py",

@@ -56,7 +56,7 @@ def test_segments_unfold_to_the_index(ranks: int) -> None:
             assert (unfolded[target : target + count] == -1).all()
             unfolded[target : target + count] = np.arange(source, source + count)
         assert (unfolded == index).all()
-        assert table.longest == int(table.count.max())
+        assert table.longest == int(table.length.max())
 
 
 @pytest.mark.parametrize(("width", "dtype"), WIDTHS)
