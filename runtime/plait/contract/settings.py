@@ -96,13 +96,14 @@ class Settings:
         ),
     )
     peer_timeout_s: float = field(
-        default=30.0,
+        default=240.0,
         metadata=about(
             seconds(least=0.1, most=3600),
             does="How long a rank waits for the others, when they map each other's memory at the start and "
-            "at the barriers of a forward. Then it names those that are missing, and the group stops.",
-            cost="None. But a rank that falls so far behind the others (kernels that compile, a debugger) "
-            "stops the group.",
+            "at the barriers of a forward. Then it names those that are missing, and the group stops. (One "
+            "whose process has ended is noticed at once.)",
+            cost="None. Shorter than what kernels take to compile at a first request, which not all ranks "
+            "need: the group stops.",
         ),
     )
     gather_path: GatherPath = field(
