@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-from plait.peer.errors import PeerLostError, PeersCannotMapError
+from plait.peer.errors import PeerLostError
 from plait.peer.host_map import Fence
 from plait.peer.memory import MappedMemory
 from plait.peer.pads import (
@@ -21,7 +21,6 @@ from plait.peer.pads import (
     CHANNELS,
     COUNTERS_OFFSET,
     FIRST_EPOCH,
-    MOST_RANKS,
     WORD_BYTES,
     Fault,
     after,
@@ -134,8 +133,6 @@ class DeviceBarrier:
     def __init__(self, memory: MappedMemory, *, channel: int, name: str, timeout_s: float) -> None:
         from plait.kernels.barrier import bind_meet  # only here: it loads Triton
 
-        if memory.ranks > MOST_RANKS:
-            raise PeersCannotMapError(f"{memory.ranks} ranks: a barrier has words for {MOST_RANKS}")
         self.name, self.timeout_s = name, timeout_s
         self._channel = channel
         # Pinned, so that the device writes to it while the host reads; kept, for the kernel has its address.

@@ -14,7 +14,7 @@ import torch
 from plait.peer.arena import Arena, Segment, lay_out
 from plait.peer.errors import PeersCannotMapError
 from plait.peer.handles import meet
-from plait.peer.pads import FIRST_EPOCH, PAD_BYTES
+from plait.peer.pads import FIRST_EPOCH, MOST_RANKS, PAD_BYTES
 from plait.peer.processes import PeerProcess, Peers, own_pidfd
 from plait.peer.region import Allocation, Region, Space
 from plait.peer.terms import Answer, Member, Offer
@@ -120,6 +120,8 @@ def open_peer_memory(
     Raises PeersCannotMapError, on all ranks or on none, with the reason of the rank that could not; nothing
     is left allocated then. Raises ValueError for arguments that no rank could use.
     """
+    if ranks > MOST_RANKS:
+        raise PeersCannotMapError(f"{ranks} ranks: the pads of barriers have words for {MOST_RANKS}")
     with meet(folder, me=Member(group, rank, ranks), timeout_s=timeout_s) as meeting, ExitStack() as undo:
         space = _space(device)
         undo.callback(space.close)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.unit.peer.ranks import HANG_S, group, open_fds
 
-from plait.peer import Segment, open_barrier, open_peer_memory
+from plait.peer import PeersCannotMapError, Segment, open_barrier, open_peer_memory
 from plait.peer.memory import MappedMemory
 
 CPU = torch.device("cpu")
@@ -178,5 +178,7 @@ def test_wrong_names_and_ranks(tmp_path: Path) -> None:
         with pytest.raises(IndexError):
             memory.of(rank, "mla.0")
     memory.close()
+    with pytest.raises(PeersCannotMapError, match="33 ranks"):
+        opened(0, 33, tmp_path / "peers")
     with pytest.raises(ValueError, match="rank is 2"):
         opened(2, 2, tmp_path / "peers")
