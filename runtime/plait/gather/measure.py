@@ -31,6 +31,8 @@ ROUNDS = 5
 LARGE_PAGES = 2048
 """128K tokens: large enough that the start does not matter, and about 0.3 ms."""
 SMALL_PAGES = 128
+LEAST_CALL_US, MOST_CALL_US = 0.5, 10.0
+"""A host that is busy while it measures must not turn all copies off for good."""
 _LEAST_PAGES = 4 * SMALL_PAGES
 _SLEEP_CYCLES = 400_000
 """About 0.2 ms for the host to get ahead of the device."""
@@ -59,7 +61,7 @@ def measure(spans: Spans, scratch: Scratch, *, mover: Mover, barrier: Barrier, t
         table,
         source=f"measured: {spans.ranks} x {torch.cuda.get_device_name(spans.device)}, {pages} pages",
         copy_start_us=copy_start,
-        copy_call_us=max(call, 0.5),
+        copy_call_us=min(max(call, LEAST_CALL_US), MOST_CALL_US),
         copy_gbps=copy_gbps,
         pull_start_us=pull_start,
         pull_gbps=pull_gbps,

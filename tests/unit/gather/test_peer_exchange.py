@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from tests.unit.gather.batches import (
     own_new_pages,
 )
 from tests.unit.gather.one_process import CPU, CountingBarrier, Side, random_bytes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait.contract.layouts import PAGE_SIZE
 from plait.gather import DenseView, GatherPlan, GatherRequest, GatherStats, Scratch, ScratchShape, page_rows
@@ -172,6 +173,47 @@ def test_chunks_are_read_after_a_barrier_in_each_layer_and_prefixes_need_none(
         view.consume(layer)
         view.consume(layer)
     assert log == ["meet test", "pull"] * LAYERS
+
+
+@pytest.mark.parametrize("path", ["runs", "fragments"])
+def test_every_layer_runs_the_same_few_operations(path: str) -> None:
+    """Nothing is made, copied from the host or looked up in a layer: only views, and the moves themselves."""
+    kind, _, plan = small()
+    spans, stats = kind.spans[0], GatherStats()
+    limits = RunLimits(0, 100 if path == "runs" else 0)
+    mover = HostMover(lanes=2, pull=lambda *given: None)
+    view = DenseView(
+        spans.own,
+        Scratch(ScratchShape(BUDGET, kind.page.shape, kind.page.dtype), device=CPU),
+        ahead=PeerExchange(spans, mover, limits=limits, stats=stats),
+        now=PeerChunkExchange(spans, CountingBarrier(), pull=lambda *given: None),
+        prefetch=True,
+        stats=stats,
+    )
+    view.begin(plan, rank=0, device=CPU)
+    layers = []
+    for layer in range(LAYERS):
+        with Operations() as ran:
+            view.consume(layer)
+        layers.append(ran.names)
+    assert layers[0] == layers[1]
+    views = {"aten.view", "aten.slice", "aten.as_strided"}
+    assert set(layers[0]) <= (views | {"aten.copy_"} if path == "runs" else views)
+    assert layers[0].count("aten.copy_") == stats.runs
+
+
+class Operations(TorchDispatchMode):
+    """Names of the tensor operations that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names.append(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
 
 
 def test_a_pool_of_another_kind_is_no_source() -> None:

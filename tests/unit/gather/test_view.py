@@ -122,6 +122,18 @@ def test_without_prefetch_consume_launches_the_prefix_itself() -> None:
     assert (bench.stats.hit, bench.stats.late, bench.stats.fallback) == (0, 0, LAYERS)
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_one_batch_may_be_asked_otherwise(asked: bool) -> None:
+    bench = Bench(prefetch=not asked)
+    for prefetch in (asked, None):
+        before = bench.stats.fallback
+        bench.view.begin(bench.plan, rank=0, device=CPU, prefetch=prefetch)
+        for layer in range(LAYERS):
+            bench.view.consume(layer)
+        ahead = asked if prefetch is not None else not asked
+        assert bench.stats.fallback - before == (0 if ahead else LAYERS)
+
+
 @pytest.mark.parametrize(("arrived", "counts"), [(True, (LAYERS, 0, 0)), (False, (0, LAYERS, 0))])
 def test_a_prefix_that_has_arrived_is_a_hit_and_else_late(
     arrived: bool, counts: tuple[int, int, int]
