@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench import performance
-from bench.performance import PAGE, TARGETS, Figure, read, render, verdict
+from bench.performance import PAGE, TARGETS, Figure, read, render, verdict, with_worst
 
 LEAST = Figure("f", "f.json", "key", 3.5, True, " GB/s")
 MOST = Figure("f", "f.json", "key", 70.0, False)
@@ -92,3 +92,14 @@ def test_only_runs_beside_a_second_replicated_one_are_compared() -> None:
     assert "| [a.json](figures/a.json) | 4 | 3 | 1 | 1.50 | 0.25 |" in page
     assert "b.json" not in page
     assert performance.PAGE.exists()
+
+
+def test_of_kernels_the_worst_counts() -> None:
+    def row(rows: int, of_copy: float, faster: float) -> dict[str, float]:
+        return {"rows": rows, "of_copy": of_copy, "faster_than_reference": faster}
+
+    told = with_worst({"table": [row(8192, 0.9, 3.0), row(32768, 0.71, 9.0), row(64, 0.1, 0.1)]})
+    assert (told["least_copy_share"], told["least_over_torch"]) == (0.71, 3.0)
+    shown = [verdict(each, {"kernels.json": told}) for each in TARGETS if each.file == "kernels.json"]
+    assert shown == ["0.71", "3"]
+    assert with_worst({"rows": []}) == {"rows": []}
