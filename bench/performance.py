@@ -89,7 +89,7 @@ def read(folder: Path = FIGURES) -> dict[str, Any]:
 
 
 def with_worst(told: dict[str, Any]) -> dict[str, Any]:
-    """Figures of kernels (tests/gpu/kernels_on_gpu.py) with the worst of their table beside it; others as is."""
+    """Of kernels (tests/gpu/kernels_on_gpu.py) with the worst of their table beside it, if any."""
     table = [row for row in told.get("table", []) if row.get("rows", 0) >= _LEAST_ROWS and "of_copy" in row]
     if not table:
         return told
