@@ -112,6 +112,9 @@ def check(until: float) -> tuple[dict[str, Any], list[str]]:
         if len(wrong) > 20:
             break
     torch.cuda.synchronize()
+    wrong += [
+        f"{name}: only {count} random cases within the limit" for name, count in cases.items() if count < 10
+    ]
     told["random_cases"] = cases
     return told, wrong
 

@@ -23,7 +23,7 @@ PAGE_BYTES = PAGE_SIZE * (DIM + 4)
 SMALLEST = 1e-4
 """Least |x| that a scale is made for: a key of zeros has a scale too."""
 
-CONFIGS = (StoreConfig(16, 4), StoreConfig(8, 4), StoreConfig(32, 4), StoreConfig(4, 1))
+CONFIGS = (StoreConfig(16, 4), StoreConfig(8, 2), StoreConfig(32, 4), StoreConfig(4, 1))
 
 
 class Rounding(IntEnum):

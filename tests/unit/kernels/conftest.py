@@ -34,7 +34,7 @@ INTERPRETED = frozenset(
     }
 )
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
-WITHIN_S = 240.0
+WITHIN_S = 540.0
 
 _results: dict[str, list[str]] = {}
 
@@ -49,7 +49,9 @@ class InterpretedFile(pytest.File):
     """A test file, as one test."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        yield InterpretedItem.from_parent(self, name="interpreted")
+        item = InterpretedItem.from_parent(self, name="interpreted")
+        item.add_marker(pytest.mark.timeout(WITHIN_S + 60))
+        yield item
 
 
 class InterpretedItem(pytest.Item):
