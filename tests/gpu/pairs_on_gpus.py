@@ -2,10 +2,11 @@
 
     python3 tests/gpu/pairs_on_gpus.py --cp 2 --out result.json
 
-One stack at a time: a prefill group on GPUs 0..N-1, one decode engine on GPU N or, with --share-gpu, on
-the group's last GPU. Every case is asked as a prefill -> decode pair: the first token is prefill's, the
-others decode's from the pages it received. With --checks the scratch is poisoned, owners are checked, and
-both engines begin a case's prompts together, whatever the timing.
+One stack at a time, a shared one for each way of gathering: a prefill group on GPUs 0..N-1, one decode
+engine on GPU N or, with --share-gpu, on the group's last GPU. Every case is asked as a prefill -> decode
+pair: the first token is prefill's, the others decode's from the pages it received. With --checks the
+scratch is poisoned, owners are checked, and both engines begin a case's prompts together, whatever the
+timing.
 
 The replicated stack is asked twice, each time with an empty cache. Where it repeats itself to the last bit,
 shared must equal it to the last bit (else: ends with 1); where it does not, both spreads are told. Needs only
@@ -80,13 +81,15 @@ class Running(NamedTuple):
     process: subprocess.Popen[bytes]
 
 
-def start(name: str, launch: EngineLaunch, url: str, folder: Path, devices: list[int]) -> Running:
-    """An engine whose name is that of its folder for state."""
+def start(
+    name: str, launch: EngineLaunch, url: str, folder: Path, devices: list[int], *, state: str
+) -> Running:
+    """An engine whose name is that of its folder; in it the engine makes one of its own for its state."""
     log = folder / f"{name}.log"
     env = {**os.environ, **launch.env, "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
     with log.open("wb") as out:
         process = subprocess.Popen(launch.argv, env=env, stdout=out, stderr=out, start_new_session=True)
-    return Running(name, url, log, folder / name, process)
+    return Running(name, url, log, folder / name / state, process)
 
 
 def wait(engine: Running) -> None:
@@ -172,7 +175,7 @@ def ask(
 
 
 def launches(
-    layout: str, model: Path, folder: Path, args: argparse.Namespace
+    layout: str, way: str, model: Path, folder: Path, args: argparse.Namespace
 ) -> tuple[EngineLaunch, EngineLaunch]:
     common = [
         *("--kv-cache-dtype", "fp8_e4m3", "--dsa-prefill-backend", args.backend),
@@ -184,6 +187,7 @@ def launches(
         "PLAIT_DEBUG_CHECKS": "1" if args.checks else "0",
         "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER": "65536",
     }
+    name = f"{layout}-{way}"
     prefill = prefill_launch(
         model=model,
         host="127.0.0.1",
@@ -195,10 +199,10 @@ def launches(
         chunk=args.chunk,
         max_total_tokens=65536,
         context_length=CONTEXT,
-        state_dir=folder / f"{layout}-prefill",
+        state_dir=folder / f"{name}-prefill",
         cpu=False,
         extra=common,
-        env=env,
+        env={**env, "PLAIT_GATHER_PATH": way},
     )
     decode = decode_launch(
         model=model,
@@ -207,7 +211,7 @@ def launches(
         index=0,
         max_total_tokens=65536,
         context_length=CONTEXT,
-        state_dir=folder / f"{layout}-decode",
+        state_dir=folder / f"{name}-decode",
         cpu=False,
         extra=[*common, "--disable-cuda-graph"],
         env=env,
@@ -215,27 +219,36 @@ def launches(
     return prefill, decode
 
 
-def run(layout: str, model: Path, args: argparse.Namespace) -> list[list[list[dict[str, Any]]]]:
+def run(layout: str, way: str, model: Path, args: argparse.Namespace) -> list[list[list[dict[str, Any]]]]:
     """Answers of one stack, by round, case and prompt; the replicated one gives two rounds."""
     began = time.time()
-    prefill, decode = launches(layout, model, args.folder, args)
+    prefill, decode = launches(layout, way, model, args.folder, args)
+    name = f"{layout}-{way}"
     group = list(range(args.cp))
     stack = [
-        start(f"{layout}-prefill", prefill, f"http://127.0.0.1:{PREFILL_PORT}", args.folder, group),
         start(
-            f"{layout}-decode",
+            f"{name}-prefill",
+            prefill,
+            f"http://127.0.0.1:{PREFILL_PORT}",
+            args.folder,
+            group,
+            state=f"prefill-{PREFILL_PORT}",
+        ),
+        start(
+            f"{name}-decode",
             decode,
             f"http://127.0.0.1:{DECODE_PORT}",
             args.folder,
             [args.cp - 1 if args.share_gpu else args.cp],
+            state=f"decode-{DECODE_PORT}",
         ),
     ]
     try:
         for engine in stack:
             wait(engine)
-        print(f"{layout}: up after {time.time() - began:.0f} s", flush=True)
+        print(f"{name}: up after {time.time() - began:.0f} s", flush=True)
         ask(stack, [[7] * 256], hold=False, timeout=200)
-        print(f"{layout}: first answer after {time.time() - began:.0f} s", flush=True)
+        print(f"{name}: first answer after {time.time() - began:.0f} s", flush=True)
         told = []
         for _ in range(2 if layout == "replicated" else 1):
             time.sleep(1)
@@ -244,16 +257,8 @@ def run(layout: str, model: Path, args: argparse.Namespace) -> list[list[list[di
             told.append([ask(stack, case.prompts, hold=args.checks) for case in cases(chunk=args.chunk)])
         status = json.load(urllib.request.urlopen(f"{stack[0].url}/plait/status", timeout=10))
         for rank in status["ranks"]:
-            print(
-                layout,
-                rank["rank"],
-                rank["pages"],
-                rank["gather"],
-                rank["transfer"],
-                rank["integrity"],
-                flush=True,
-            )
-        print(f"{layout}: done after {time.time() - began:.0f} s", flush=True)
+            print(name, rank["rank"], rank["gather"], rank["peers"], rank["integrity"], flush=True)
+        print(f"{name}: done after {time.time() - began:.0f} s", flush=True)
         return told
     except SystemExit:
         for engine in stack:
@@ -276,43 +281,47 @@ def spread(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def report(answers: dict[str, list[list[list[dict[str, Any]]]]], args: argparse.Namespace) -> int:
+    """answers: of `replicated` two rounds, of each way of the shared layout one."""
     rows = []
     first, again = answers["replicated"]
-    (shared,) = answers["shared"]
+    ways = {way: rounds[0] for way, rounds in answers.items() if way != "replicated"}
+    wrong = []
     for index, case in enumerate(cases(chunk=args.chunk)):
         for position in range(len(case.prompts)):
-            told = [round[index][position] for round in (first, again, shared)]
-            rows.append(
-                {
-                    "case": f"{case.name}[{position}]",
-                    "own_spread": spread(told[0], told[1]),
-                    "shared": spread(told[0], told[2]),
-                    "own_ids": told[0]["ids"] == told[1]["ids"],
-                    "shared_ids": told[0]["ids"] == told[2]["ids"],
-                    "cached": [one["cached"] for one in told],
-                    "wanted_cached": case.cached[position],
-                }
-            )
-            print(json.dumps(rows[-1]), flush=True)
-    exact = [row for row in rows if row["own_ids"] and row["own_spread"] == 0.0]
-    wrong = [
-        row["case"]
-        for row in rows
-        if (row["own_ids"] and row["own_spread"] == 0.0 and not (row["shared_ids"] and row["shared"] == 0.0))
-        or set(row["cached"]) != {row["wanted_cached"]}
-    ]
+            own = [round[index][position] for round in (first, again)]
+            shared = {way: round[index][position] for way, round in ways.items()}
+            row = {
+                "case": f"{case.name}[{position}]",
+                "own_spread": spread(*own),
+                "own_ids": own[0]["ids"] == own[1]["ids"],
+                "shared": {way: spread(own[0], told) for way, told in shared.items()},
+                "shared_ids": {way: own[0]["ids"] == told["ids"] for way, told in shared.items()},
+                "cached": sorted({told["cached"] for told in (*own, *shared.values())}),
+                "wanted_cached": case.cached[position],
+            }
+            rows.append(row)
+            exact = row["own_ids"] and row["own_spread"] == 0.0
+            equal = all(row["shared_ids"].values()) and not any(row["shared"].values())
+            if (exact and not equal) or row["cached"] != [row["wanted_cached"]]:
+                wrong.append(row["case"])
+                print(json.dumps(row), flush=True)
+    exact_rows = [row for row in rows if row["own_ids"] and row["own_spread"] == 0.0]
     result = {
         "cp": args.cp,
         "backend": args.backend,
         "chunk": args.chunk,
         "split": args.split,
+        "checks": args.checks,
         "decode_shares_gpu": args.share_gpu,
         "cases": len(rows),
-        "exact_in_replicated": len(exact),
-        "exact_in_shared": sum(row["shared"] == 0.0 and row["shared_ids"] for row in exact),
+        "exact_in_replicated": len(exact_rows),
+        "exact_in_shared": {
+            way: sum(row["shared"][way] == 0.0 and row["shared_ids"][way] for row in exact_rows)
+            for way in ways
+        },
         "wrong": wrong,
         "worst_own_spread": max(row["own_spread"] for row in rows),
-        "worst_shared": max(row["shared"] for row in rows),
+        "worst_shared": {way: max(row["shared"][way] for row in rows) for way in ways},
         "rows": rows,
     }
     args.out.write_text(json.dumps(result, indent=1))
@@ -330,6 +339,7 @@ def main() -> None:
     parser.add_argument("--backend", default="flashmla_kv", choices=["flashmla_kv"])
     parser.add_argument("--share-gpu", action="store_true", help="decode on the group's last GPU")
     parser.add_argument("--checks", action="store_true", help="poison the scratch and check owners")
+    parser.add_argument("--ways", default="auto,copy", help="PLAIT_GATHER_PATH of each shared stack")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/plait-gpu-pairs"))
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -337,8 +347,14 @@ def main() -> None:
     model = args.folder / "model"
     shape = TinyShape(topk=2048, index_heads=32, heads=64, hidden=1024, q_lora_rank=512, context=CONTEXT)
     write_tiny(model, shape)
-    answers = {layout: run(layout, model, args) for layout in ("replicated", "shared")}
-    sys.exit(report(answers, args))
+    # A limit of the caller's ends it as an error would: no engine is left behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(f"ended by signal {number}"))
+    answers = {"replicated": run("replicated", "auto", model, args)}
+    status = 0
+    for way in args.ways.split(","):
+        answers[way] = run("shared", way, model, args)
+        status = report(answers, args)  # after each, so that what was measured is not lost
+    sys.exit(status)
 
 
 if __name__ == "__main__":

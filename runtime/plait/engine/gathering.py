@@ -15,6 +15,7 @@ from plait.contract.setting_kinds import GatherPath
 from plait.contract.status import GatherPathName
 from plait.engine import state
 from plait.engine.entry import stop
+from plait.engine.kernel_choice import settle
 from plait.engine.peers import PeerPools
 from plait.gather import (
     CollectiveExchange,
@@ -136,7 +137,7 @@ class _OverPeers:
     def __init__(self, kinds: Sequence[Kind], peers: PeerPools) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
         self._barriers = {"mla": peers.barriers.mla, "index": peers.barriers.index}
-        self._pull = _pull(peers.device)
+        self._pull: Pull = settle(peers.device)["pull"]
         ranks = state.group().ranks
         self._mover: CudaMover | HostMover = (
             CudaMover(device=peers.device, lanes=ranks, pull=self._pull)
@@ -198,12 +199,6 @@ def _collective(kind: Kind, physical_pages: int, stats: GatherStats) -> dict[Pat
 
 def _trace(kind: str) -> Trace | None:
     return trace_for(kind, nvtx=state.settings.nvtx)
-
-
-def _pull(device: torch.device) -> Pull:
-    from plait.kernels.pull import pull, pull_reference
-
-    return pull if device.type == "cuda" else pull_reference
 
 
 def _table() -> CostTable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from plait.contract.settings import Settings
-from plait.contract.status import PeerCounts
+from plait.contract.status import KernelStatus, PeerCounts
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +37,7 @@ strategy: OwnerSplitStrategy | None = None
 pool: OwnedPagePool | None = None
 peers: PeerPools | None = None
 peer_counts: PeerCounts = PeerCounts()
+kernels: list[KernelStatus] = []
 allocator: OwnedPageAllocator | None = None
 status: StatusWriter | None = None
 integrity: IntegrityCheck | None = None

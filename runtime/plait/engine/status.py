@@ -155,6 +155,7 @@ class StatusWriter(threading.Thread):
                 scratch_tokens=state.pool.scratch_tokens if state.pool is not None else 0,
                 page_size=PAGE_SIZE,
             ),
+            kernels=state.kernels,
             hooks=[
                 HookStatus(target=a.target.path, kind=a.target.kind.value, state="applied")
                 for a in state.hooks

@@ -55,7 +55,8 @@ def started(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         *("--cp", "2", "--decode", "1", "--chunk", str(CHUNK), "--layout", "shared"),
         model=model,
         folder=folder,
-        env={**SCRATCH, "PLAIT_TEST_FAULT": f"file:{fault}"},
+        # Small prompts on a host's memory: left to itself the policy would fetch nothing ahead.
+        env={**SCRATCH, "PLAIT_TEST_FAULT": f"file:{fault}", "PLAIT_GATHER_PATH": "copy"},
     )
     replicated = engines.prefill(
         "replicated",

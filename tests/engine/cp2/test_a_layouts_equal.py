@@ -55,3 +55,7 @@ def test_prefetch_hits(cp2) -> None:
         assert grown["fallback"] == 0
         assert grown["hit"] > 0
         assert grown["bytes"] > 0
+        assert new["peers"]["state"] == "mapped"
+        assert new["gather"]["batches"]["copy"] - old["gather"]["batches"].get("copy", 0) == 3
+        # Prefixes of 3, 6 and 9 pages: too short for runs, so the kernel's list has them all.
+        assert new["gather"]["fragment_pages"] - old["gather"]["fragment_pages"] == 2 * (3 + 6 + 9)

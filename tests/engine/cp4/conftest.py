@@ -1,4 +1,5 @@
-"""CP 4, the other split, the other chunk size, and no prefetch: shared and replicated beside one decode."""
+"""CP 4, the other split, the other chunk size, no prefetch, no mapped memory: shared and replicated beside one
+decode."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from harness import engines
 from harness.suite import Groups
 
 CHUNK = 128
+COLLECTIVE = {"PLAIT_PREFETCH": "0", "PLAIT_PEER_ACCESS": "off"}
 
 
 @pytest.fixture(scope="package")
@@ -17,7 +19,7 @@ def started(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[G
     folder = tmp_path_factory.mktemp("cp4")
     common = {"model": model, "folder": folder, "cp": 4, "chunk": CHUNK, "split": "page-zigzag"}
     groups = Groups(
-        engines.prefill("shared", layout="shared", env={"PLAIT_PREFETCH": "0"}, **common),
+        engines.prefill("shared", layout="shared", env=COLLECTIVE, **common),
         # The reference gathers every token's rows: all that follows compares the narrow tail with it.
         engines.prefill("replicated", layout="replicated", env={"PLAIT_NARROW_TAIL": "0"}, **common),
         engines.decode("decode", model=model, folder=folder),

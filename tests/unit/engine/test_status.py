@@ -66,7 +66,10 @@ class Rank:
             SimpleNamespace(
                 scratch_bytes=77,
                 scratch_tokens=640,
-                gather_stats=GatherStats(bytes=1, seconds=2.0, hit=3, late=4, fallback=5),
+                gather_stats=GatherStats(
+                    bytes=1, seconds=2.0, hit=3, late=4, fallback=5, runs=6, run_pages=7
+                ),
+                gather_batches={"copy": 2, "none": 1},
             ),
         )
         stats = SimpleNamespace(forwards=2, tokens=20, max_tokens=12, mean_tokens=10.0)
@@ -97,6 +100,8 @@ def test_a_shared_ranks_figures(rank: Rank, tmp_path: Path) -> None:
     assert told.bytes.model_dump() == {"mla": 2560, "index": 1280, "scratch": 77}
     seen = {"bytes": 1, "seconds": 2.0, "hit": 3, "late": 4, "fallback": 5}
     assert told.gather.model_dump().items() >= seen.items()
+    assert told.gather.batches == {"copy": 2, "none": 1}
+    assert (told.gather.runs, told.gather.run_pages) == (6, 7)
     assert (told.transfer.pages, told.transfer.bytes, told.transfer.failures) == (3, 10, 1)
     assert [pair.peer for pair in told.transfer.pairs] == ["d0", "d1"]
     assert (told.split.forwards, told.split.tokens, told.split.off_lane_pages) == (2, 20, 0)
