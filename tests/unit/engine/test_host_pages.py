@@ -139,19 +139,23 @@ def test_a_split_node_is_two_nodes_with_their_parts(place: Place, hooked: pytest
     assert path_pages(first.last_node).tolist() == pages  # type: ignore[union-attr]
 
 
-def test_a_chunk_goes_on_in_every_lane_where_the_prompt_ended(
+def test_a_prompts_chunks_are_one_run_in_each_lane_of_a_pool_with_holes(
     place: Place, hooked: pytest.MonkeyPatch
 ) -> None:
-    made = world(place, ranks=4, pages=64, chunk=8 * PAGE_SIZE)
-    req = made.arrive("a", list(range(30 * PAGE_SIZE)))
+    """A hole that a chunk would just fill is left alone where the whole prompt fits elsewhere (growth), and
+    every lane goes on where it ended (tail)."""
+    ranks, rows = 4, np.array([2, 3, *range(8, 16)])
+    made = world(place, ranks=ranks, pages=64, chunk=8 * PAGE_SIZE)
+    allocator = made.allocator
+    allocator.alloc(64 * PAGE_SIZE)
+    allocator.pages.free((rows[:, None] * ranks + np.arange(ranks)).reshape(-1))
+    req = made.arrive("a", list(range(16 * PAGE_SIZE)))
     made.match(req)
     while not req.complete:
         made.forward(made.form([req]), hooked)  # type: ignore[arg-type]
         made.cache(req)
-    physical = req.plait_row // 4
-    for lane in range(4):
-        rows = physical[req.plait_row % 4 == lane]
-        assert (np.diff(rows) == 1).all(), "one run in each lane"
+    for lane in range(ranks):
+        assert (req.plait_row[req.plait_row % ranks == lane] // ranks).tolist() == [8, 9, 10, 11]
 
 
 class TestUnknown:
