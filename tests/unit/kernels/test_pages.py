@@ -55,7 +55,7 @@ def test_dense_ids_follow_the_inverse(unit: int, dtype: torch.dtype, out_dtype: 
     if unit > 1:
         remap = (maps.dense_slots, maps.dense_slots_reference)
     inverse = torch.from_numpy(with_holes(rng, rng.permutation(20))).to(torch.int32)
-    for shape in ((0,), (1,), (3, 11), (2, 0), (5, 16)):
+    for shape in ((0,), (1,), (3, 11), (3, 5), (2, 0), (5, 16)):
         ids = with_holes(rng, rng.integers(0, 22 * unit, shape))  # ids of two pages beyond the table
         out, expected = filled(shape, out_dtype)
         table = torch.from_numpy(ids).to(dtype)
@@ -74,7 +74,7 @@ def test_peer_ids_are_owner_times_stride_plus_physical(
     ranks: int, dtype: torch.dtype, out_dtype: torch.dtype
 ) -> None:
     rng = np.random.default_rng(ranks)
-    for shape in ((0,), (1,), (3, 11), (40,)):
+    for shape in ((0,), (1,), (3, 11), (31,), (40,)):
         ids = with_holes(rng, rng.integers(0, 9000, shape))
         table = torch.from_numpy(ids).to(dtype)
         out, expected = filled(shape, out_dtype)
