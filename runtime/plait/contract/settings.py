@@ -112,7 +112,7 @@ class Settings:
             choice(GatherPath),
             does="How the prefix part of the dense view is fetched. auto: the cheapest way for each batch. "
             "copy: copy engine. pull: kernel. collective: all-gather. peer-view: not at all, attention reads "
-            "the owners' pages. One that is forced is for measurements.",
+            "the owners' pages (refused so far). One that is forced is for measurements.",
             cost="auto: microseconds of host time for each batch. Forced: what auto would have saved.",
         ),
     )

@@ -37,12 +37,11 @@ from plait.gather.policy import (
     Path,
     RowShape,
     choose,
-    collective_options,
     peer_options,
 )
 from plait.gather.trace import Trace
 
-_FORCED = {GatherPath.COPY: Path.COPY, GatherPath.PULL: Path.PULL, GatherPath.PEER_VIEW: Path.DIRECT}
+_FORCED = {GatherPath.COPY: Path.COPY, GatherPath.PULL: Path.PULL}
 _TOLD: dict[Path, GatherPathName] = {
     Path.COPY: "copy",
     Path.PULL: "pull",
@@ -81,6 +80,7 @@ class PoolGather:
         self.stats = GatherStats()
         self.batches: Counter[GatherPathName] = Counter()
         self._peers = peers
+        _check_forced(mapped=peers is not None)
         row_bytes = {kind.name: kind.page_bytes // PAGE_SIZE for kind in kinds}
         self._row = RowShape(mla_bytes=row_bytes["mla"], index_bytes=row_bytes["index"], top_k=top_k)
         device = kinds[0].buffers[0].device
@@ -123,12 +123,25 @@ class PoolGather:
         forced = _FORCED.get(settings.gather_path)
         if forced is None:
             return choose(shape, self.costs, peers=peers, direct=False, prefetch=settings.prefetch)
-        if not peers:  # asked for, but the ranks cannot map: told at the start
-            options = collective_options(shape, self.costs, prefetch=settings.prefetch)
-            return min(options, key=lambda option: option.cost_us)
         options = peer_options(shape, self.costs, direct=False, prefetch=settings.prefetch)
+        # A batch without a prefix has nothing to force: its chunk comes the one way there is.
         wanted = [option for option in options if option.prefix is forced]
         return min(wanted or options, key=lambda option: option.cost_us)
+
+
+def _check_forced(*, mapped: bool) -> None:
+    """End the process where the way that was asked for cannot be gone: a measurement would be another's."""
+    way = state.settings.gather_path
+    if way is GatherPath.PEER_VIEW:
+        stop(
+            "PLAIT_GATHER_PATH = peer-view: the engine does not read other ranks' pages in place yet. Fix: "
+            "auto, copy or pull"
+        )
+    if way in _FORCED and not mapped:
+        stop(
+            f"PLAIT_GATHER_PATH = {way.value}: the ranks of this group do not map each other's memory "
+            f"({state.peer_counts.reason or state.peer_counts.state}). Fix: auto or collective"
+        )
 
 
 class _OverPeers:

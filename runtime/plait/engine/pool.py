@@ -261,7 +261,7 @@ def pool_sizes(original: Callable[..., Any], self: Any, available_bytes: int, pa
             by=GatherBy.PEER if mapped else GatherBy.COLLECTIVE,
         ).total
     reserved = self._cell_size * stripe
-    if available_bytes <= reserved:
+    if available_bytes < 2 * reserved:  # beside the reserved stripe, one to use
         raise RuntimeError(
             f"no memory is left for the KV pool beside the dense scratch of {scratch_tokens()} tokens; lower "
             "PLAIT_SCRATCH_TOKENS or --context-length, or raise --mem-fraction-static"

@@ -19,8 +19,8 @@ NAMES: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sched
 # The stock 20 and 50 requests a second would make 20 pods a second.
 _FAST: Final = ("--kube-api-qps=500", "--kube-api-burst=1000")
 _GO: Final = {
-    "kube-apiserver": {"GOGC": "300", "GOMEMLIMIT": "6GiB"},
-    "kube-controller-manager": {"GOGC": "300", "GOMEMLIMIT": "2GiB"},
+    "kube-apiserver": {"GOGC": "300", "GOMEMLIMIT": "10GiB"},
+    "kube-controller-manager": {"GOGC": "300", "GOMEMLIMIT": "3GiB"},
 }
 """On two cores the collector takes from everybody what memory could spare: with a thousand deployments a heap
 of some gigabytes is gone through again and again. Near the limit it works as often as it must."""

@@ -1,5 +1,4 @@
-"""CP 4, the other split, the other chunk size, no prefetch, no mapped memory: shared and replicated beside one
-decode."""
+"""CP 4, the other split and chunk, no prefetch, no mapped memory: shared and replicated beside one decode."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 from tests.unit.engine.conftest import Place
 
 from plait.contract.layouts import PAGE_SIZE, Layout
-from plait.contract.setting_kinds import PeerAccess
+from plait.contract.setting_kinds import GatherPath, PeerAccess
 from plait.engine import state
 from plait.gather import GatherPlan, GatherRequest, page_rows
 
@@ -237,7 +237,7 @@ class TestSizes:
         assert pool.pool_sizes(original, configurator, 10_000_000, 64) == "sizes"
         assert seen == [(10_000_000 - scratch - reserved, 128)]
         with pytest.raises(RuntimeError, match=r"no memory is left for the KV pool.*PLAIT_SCRATCH_TOKENS"):
-            pool.pool_sizes(original, configurator, scratch + reserved, 64)
+            pool.pool_sizes(original, configurator, scratch + 2 * reserved - 1, 64)
         place.settings(layout=Layout.REPLICATED)
         pool.pool_sizes(original, configurator, 1_000_000, 64)
         assert seen[1] == (1_000_000 - reserved, 128)
@@ -276,3 +276,19 @@ class TestSizes:
         said = capsys.readouterr().err
         assert "PLAIT_SCRATCH_TOKENS = 960" in said
         assert "PLAIT_SCRATCH_TOKENS=1024 or more" in said
+
+
+class TestWaysThatAreAskedFor:
+    def test_a_way_through_mapped_memory_without_it_ends_the_start(
+        self, make: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit):
+            make(Layout.SHARED, gather_path=GatherPath.COPY)
+        assert "PLAIT_GATHER_PATH = copy: the ranks of this group do not map" in capsys.readouterr().err
+
+    def test_reading_in_place_is_not_there_yet(
+        self, make: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit):
+            make(Layout.SHARED, gather_path=GatherPath.PEER_VIEW)
+        assert "PLAIT_GATHER_PATH = peer-view" in capsys.readouterr().err
