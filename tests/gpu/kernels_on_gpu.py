@@ -28,7 +28,8 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from tests.gpu.kernel_cases import KINDS, Case, Kind, Maker
+from tests.gpu.kernel_cases import KINDS, Kind
+from tests.gpu.kernel_inputs import Case, Maker
 
 from plait.kernels import choose, store_mla
 from plait.kernels.store_mla import packed_rows

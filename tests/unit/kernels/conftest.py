@@ -55,8 +55,8 @@ class InterpretedFile(pytest.File):
 
 
 class InterpretedItem(pytest.Item):
-    """Fails with what the file's tests failed with in the child; fails too if it ran no test there, or skipped
-    one (for want of the engine: then nothing was compared with stock)."""
+    """Fails with what the file's tests failed with in the child, and if it ran no test there, or skipped one
+    (for want of the engine: then nothing was compared with stock)."""
 
     def runtest(self) -> None:
         if not _results:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.gpu.kernel_cases import KINDS, Maker
+from tests.gpu.kernel_cases import KINDS
+from tests.gpu.kernel_inputs import Maker
 from tests.unit.kernels import interpreter  # noqa: F401
 
 
