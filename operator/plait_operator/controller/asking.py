@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
+import httptools
+
 _HEAD: Final = 64 << 10
 """Longest head of an answer, in bytes."""
-_END: Final = b"\r\n\r\n"
 
 
 class Answer(NamedTuple):
@@ -59,140 +60,77 @@ async def ask(address: str, port: int, path: str, *, timeout_s: float, longest: 
 
 
 class _Listener(asyncio.Protocol):
-    """Sends the request and reads until the answer is whole."""
+    """Sends the request and reads until the answer is whole. The parser calls its `on_...`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, request: bytes, longest: int) -> None:
         self.answer: asyncio.Future[Answer] = loop.create_future()
         self._request = request
         self._longest = longest
-        self._held = bytearray()
-        self._head: _Head | None = None
-        self._begin = 0
+        self._parser = httptools.HttpResponseParser(self)
+        self._body = bytearray()
+        self._head_bytes = 0
+        self._in_body = False
+        self._sized = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        self._held += data
-        self._read(ended=False)
+        if self.answer.done():
+            return
+        if not self._in_body:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            known = isinstance(error.__context__, TooLongError)
+            self._fail(TooLongError() if known else MuteError("no HTTP"))
+        except httptools.HttpParserError:
+            self._fail(MuteError("no HTTP"))
+        if not self._in_body and self._head_bytes > _HEAD:
+            self._fail(MuteError("no HTTP"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.answer.done():
-            if exc is None:
-                self._read(ended=True)
-            else:
+            if exc is not None:
                 self._fail(MuteError(type(exc).__name__))
+            elif self._in_body and not self._sized:
+                self._done()  # the end of the connection is the end of the answer
+            else:
+                self._fail(MuteError("cut off"))
         # Whoever asked may be gone; an error that nobody fetches must not be told as a fault.
         if self.answer.done() and not self.answer.cancelled():
             self.answer.exception()
 
+    def on_message_begin(self) -> None:
+        self._in_body = self._sized = False
+        self._body.clear()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-length" and int(value) > self._longest:
+            raise TooLongError
+        if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise ValueError(value)
+        self._sized = self._sized or name in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        self._in_body = self._parser.get_status_code() >= 200  # 1xx: the answer is still to come
+
+    def on_body(self, data: bytes) -> None:
+        if len(self._body) + len(data) > self._longest:
+            raise TooLongError
+        self._body += data
+
+    def on_message_complete(self) -> None:
+        if self._in_body:
+            self._done()
+
+    def _done(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(Answer(self._parser.get_status_code(), bytes(self._body)))
+
     def _fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
-
-    def _read(self, *, ended: bool) -> None:
-        if self.answer.done():
-            return
-        try:
-            told = self._told(ended=ended)
-        except (MuteError, TooLongError) as error:
-            self._fail(error)
-            return
-        except ValueError:
-            self._fail(MuteError("no HTTP"))
-            return
-        if told is not None:
-            self.answer.set_result(told)
-        elif ended:
-            self._fail(MuteError("cut off"))
-
-    def _told(self, *, ended: bool) -> Answer | None:
-        """The answer, None while it is not whole. Raises MuteError, TooLongError, ValueError."""
-        if self._head is None:
-            self._head = self._find_head()
-            if self._head is None:
-                return None
-        head, held = self._head, len(self._held) - self._begin
-        if head.length is not None:
-            if head.length > self._longest:
-                raise TooLongError
-            if held < head.length:
-                return None
-            return Answer(head.status, bytes(self._held[self._begin : self._begin + head.length]))
-        # Chunks have some bytes around them: a body that is too long is noticed a little later.
-        if held > (2 * self._longest if head.chunked else self._longest):
-            raise TooLongError
-        if head.chunked:
-            if not ended and not self._held.endswith(_END):
-                return None  # Looked at once: when the last chunk seems to be there.
-            body = _joined(memoryview(bytes(self._held))[self._begin :], self._longest)
-            return None if body is None else Answer(head.status, body)
-        return Answer(head.status, bytes(self._held[self._begin :])) if ended else None
-
-    def _find_head(self) -> _Head | None:
-        while (at := self._held.find(_END)) >= 0:
-            head = _head(bytes(self._held[:at]))
-            if head.status >= 200:
-                self._begin = at + len(_END)
-                return head
-            del self._held[: at + len(_END)]  # 1xx: the answer is still to come
-        if len(self._held) > _HEAD:
-            raise MuteError("no HTTP")
-        return None
-
-
-class _Head(NamedTuple):
-    status: int
-    length: int | None
-    chunked: bool
-
-
-def _head(text: bytes) -> _Head:
-    """Raises ValueError."""
-    first, *lines = text.decode("latin-1").split("\r\n")
-    version, status, *_ = first.split(" ")
-    if not version.startswith("HTTP/1.") or len(status) != 3:
-        raise ValueError(first)
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise ValueError(line)
-        fields[name.strip().lower()] = value.strip()
-    coding = fields.get("transfer-encoding", "identity").lower()
-    if coding not in ("identity", "chunked"):
-        raise ValueError(coding)
-    chunked = coding == "chunked"
-    if chunked or "content-length" not in fields:
-        return _Head(_digits(status), None, chunked)
-    return _Head(_digits(status), _digits(fields["content-length"]), chunked)
-
-
-def _digits(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(text)
-    return int(text)
-
-
-def _joined(data: memoryview, longest: int) -> bytes | None:
-    """The body of its chunks; None while they are not all there. Raises ValueError, TooLongError."""
-    held, body, at = bytes(data), bytearray(), 0
-    while True:
-        end = held.find(b"\r\n", at)
-        if end < 0:
-            return None
-        size = int(held[at:end].partition(b";")[0].strip(), 16)
-        if size < 0:
-            raise ValueError(size)
-        if size == 0:
-            return bytes(body)  # What follows are trailers, which nobody asked for.
-        if len(body) + size > longest:
-            raise TooLongError
-        at = end + 2 + size
-        if len(held) < at + 2:
-            return None
-        if held[at : at + 2] != b"\r\n":
-            raise ValueError(held[at : at + 2])
-        body += held[end + 2 : at]
-        at += 2
