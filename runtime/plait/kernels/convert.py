@@ -20,7 +20,7 @@ from plait.kernels.store_mla import LATENT, ROPE, ROPE_AT, ROW_BYTES, SCALES_AT,
 WIDTH = LATENT + ROPE
 PAGE_BYTES = PAGE_SIZE * ROW_BYTES
 
-CONFIGS = (StoreConfig(4, 4), StoreConfig(8, 4), StoreConfig(2, 2), StoreConfig(8, 8))
+CONFIGS = (StoreConfig(8, 4), StoreConfig(4, 4), StoreConfig(2, 2), StoreConfig(8, 8))
 
 
 def convert_rows(

@@ -26,7 +26,7 @@ class MapConfig(NamedTuple):
     warps: int
 
 
-CONFIGS = (MapConfig(1024, 4), MapConfig(512, 4), MapConfig(2048, 4), MapConfig(4096, 8))
+CONFIGS = (MapConfig(512, 4), MapConfig(1024, 4), MapConfig(2048, 4), MapConfig(4096, 8))
 
 
 def page_inverse(

@@ -34,7 +34,7 @@ class ReadConfig(NamedTuple):
     warps: int
 
 
-CONFIGS = (ReadConfig(64, 4), ReadConfig(32, 2), ReadConfig(64, 8), ReadConfig(16, 1))
+CONFIGS = (ReadConfig(64, 8), ReadConfig(64, 4), ReadConfig(32, 2), ReadConfig(16, 1))
 
 
 class IndexKeys(NamedTuple):

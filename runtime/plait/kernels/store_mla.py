@@ -35,7 +35,7 @@ class StoreConfig(NamedTuple):
     warps: int
 
 
-CONFIGS = (StoreConfig(4, 4), StoreConfig(8, 4), StoreConfig(2, 2), StoreConfig(1, 1))
+CONFIGS = (StoreConfig(8, 4), StoreConfig(4, 4), StoreConfig(2, 2), StoreConfig(1, 1))
 
 
 def store_mla(
