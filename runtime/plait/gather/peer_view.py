@@ -3,6 +3,11 @@
 All ranks' pools lie side by side, `stride` bytes apart, and `stride` is whole pages: page p of rank r is page
 `r * (stride // page bytes) + p` of one tensor, so unmodified attention kernels read all ranks by page tables.
 Worth it where few query rows read few of many rows; `plait.gather.policy` decides.
+
+HAZARD: the engine's own reads of index pages (SGLang 0.5.17, GetKAndS) multiply a page's id by its bytes in
+int32, which overflows from page 254,200 on: in what spans all ranks that is in the first rank's neighbour.
+Index pages must be read by `plait.kernels.read_index` there, or be gathered; that is why no engine asks for
+this view yet.
 """
 
 from __future__ import annotations
