@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
+import threading
 from pathlib import Path
 
 from plait.peer.errors import PeersCannotMapError
@@ -34,11 +36,16 @@ class MeetingPlace:
         _make_private(folder)
 
     def leave_note(self, rank: int) -> None:
-        """Say that `rank` is on this host; `forget_note` takes it back."""
+        """Say that `rank` is on this host; `forget_note` takes it back.
+
+        It serves to say more than "did not come" where ranks are on two hosts: one that cannot be written
+        (a full disk) is left out.
+        """
         path = self._note(rank)
-        beside = path.with_suffix(f".{os.getpid()}")
-        beside.write_text(boot_id())
-        beside.replace(path)
+        beside = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        with contextlib.suppress(OSError):
+            beside.write_text(boot_id())
+            beside.replace(path)
 
     def forget_note(self, rank: int) -> None:
         """Take the note of `rank` back, if it is there."""

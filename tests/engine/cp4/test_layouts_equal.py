@@ -13,11 +13,14 @@ def test_part(groups, part) -> None:
     part(groups)
 
 
-def test_without_prefetch_the_consumer_fetches(groups) -> None:
-    """The counter tells that nothing was fetched ahead, and the outputs above were equal all the same."""
+def test_without_prefetch_and_mapped_memory_all_comes_at_once(groups) -> None:
+    """Prefix and chunk in one collective, nothing ahead; the outputs above were equal all the same."""
     for rank in groups.shared.ranks():
-        assert rank["gather"]["hit"] == rank["gather"]["late"] == 0
-        assert rank["gather"]["fallback"] > 0
+        gather = rank["gather"]
+        assert gather["hit"] == gather["late"] == gather["fallback"] == 0
+        assert gather["bytes"] > 0
+        assert set(gather["batches"]) == {"none", "collective"}
+        assert rank["peers"]["state"] == "off"
 
 
 def test_capacity(groups, capsys) -> None:
