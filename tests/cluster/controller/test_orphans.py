@@ -29,7 +29,8 @@ def test_what_is_left_behind_serves_on_and_is_taken_over(
     first = api.create(demo(namespace))["metadata"]["uid"]
     workloads = until(lambda: three(of=first), "prefill, decode and routers", seconds=40)
     kubectl("delete", "skv", "demo", "-n", namespace, "--cascade=orphan", "--wait=false")
-    until(lambda: api.get(PLAIT, "SharedKVDeployment", "demo", namespace) is None, "it is gone", seconds=40)
+    # The garbage collector learns of kinds that were made again every half minute, and orphans after that.
+    until(lambda: api.get(PLAIT, "SharedKVDeployment", "demo", namespace) is None, "it is gone", seconds=120)
     assert uids(of="") == workloads
     second = api.create(demo(namespace))["metadata"]["uid"]
     assert until(lambda: three(of=second), "taken over", seconds=40) == workloads

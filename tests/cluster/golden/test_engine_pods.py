@@ -165,7 +165,7 @@ def test_environment(engines: Engines) -> None:
     for pod, layout in ((engines.prefill, "shared"), (engines.decode, "plain")):
         container = engine(pod)
         expected = {**ENV, "PLAIT_LAYOUT": layout} | (
-            {"PLAIT_SPLIT": "page-interleave"} if layout == "shared" else {}
+            {"PLAIT_SPLIT": "page-interleave", "PLAIT_PEER_ACCESS": "required"} if layout == "shared" else {}
         )
         assert plain_env(container) == expected
         [address] = [e for e in container["env"] if e["name"] == "SGLANG_HOST_IP"]

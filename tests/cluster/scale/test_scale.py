@@ -18,6 +18,7 @@ from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.fake_nodes import FakeNodes
 from tests.cluster.harness.operators import Operators
 from tests.cluster.harness.processes import Process
+from tests.cluster.harness.waiting import until
 from tests.cluster.scale import report
 from tests.cluster.scale.figures import Figures
 from tests.cluster.scale.fleet import PODS_OF_EACH, Fleet
@@ -107,6 +108,12 @@ def test_a_small_fleet_follows_edits_with_and_without_routers_that_answer(
     measure = start(SMALL)
     filled = measure.burst()
     assert filled["objects"]["Pod"] >= SMALL * PODS_OF_EACH
+    # Of suites before this one deployments may be left in namespaces that go, and are written to until then.
+    until(
+        lambda: Figures.of(operator).objects.get("SharedKVDeployment") == SMALL,
+        "only the fleet is there",
+        seconds=120,
+    )
     assert measure.quiet(3.0)["writes"] == 0
     answering = measure.churn(minutes=0.25, rate=RATE)
     # Connections are taken and nothing comes: each question lasts for its whole second.
