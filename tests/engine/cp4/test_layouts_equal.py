@@ -8,7 +8,14 @@ from harness import suite
 pytestmark = pytest.mark.stack
 
 
-@pytest.mark.parametrize("part", [p for _, p in suite.parts()], ids=[n for n, _ in suite.parts()])
+# Two minutes at this size; CP 2 has it in every run, CP 4 in the whole matrix.
+PARTS = [
+    pytest.param(part, id=name, marks=[pytest.mark.full] if name == "eviction" else [])
+    for name, part in suite.parts()
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_part(groups, part) -> None:
     part(groups)
 
