@@ -27,7 +27,7 @@ from plait.gather import (
     trace_for,
 )
 from plait.gather.batch import BatchGather, Reader, peer_readers
-from plait.gather.copy_engine import CudaMover, HostMover, Pull
+from plait.gather.copy_engine import Pull, mover_for
 from plait.gather.costs import H200, CostTable
 from plait.gather.measure import agreed, measure
 from plait.gather.peer_exchange import Spans
@@ -152,11 +152,7 @@ class _OverPeers:
         self._barriers = {"mla": peers.barriers.mla, "index": peers.barriers.index}
         self._pull: Pull = settle(peers.device)["pull"]
         ranks = state.group().ranks
-        self._mover: CudaMover | HostMover = (
-            CudaMover(device=peers.device, lanes=ranks, pull=self._pull)
-            if peers.device.type == "cuda"
-            else HostMover(lanes=ranks, pull=self._pull)
-        )
+        self._mover = mover_for(peers.device, lanes=ranks, pull=self._pull)
         self._spans = {
             kind.name: Spans(
                 peers.memory,

@@ -40,6 +40,11 @@ class Barriers:
     index: Barrier
     mla: Barrier
 
+    @property
+    def every(self) -> tuple[Barrier, ...]:
+        """All of them."""
+        return self.batch, self.index, self.mla
+
 
 class PeerPools:
     """The mapped memory of this rank's pools and its barriers; a lost rank ends the engine by name."""
@@ -53,8 +58,7 @@ class PeerPools:
                 for channel, name in ((_BATCH, "batch"), (_INDEX, "index"), (_MLA, "mla"))
             )
         )
-        met = (self.barriers.batch, self.barriers.index, self.barriers.mla)
-        self._watch = PeerWatch(peers=memory.peers, barriers=met, on_fault=_lost)
+        self._watch = PeerWatch(peers=memory.peers, barriers=self.barriers.every, on_fault=_lost)
 
 
 def _lost(message: str) -> None:
@@ -66,8 +70,7 @@ def _lost(message: str) -> None:
 def counts() -> PeerCounts:
     """What the status says of the mapped memory now. From any thread; touches no device."""
     told = state.peer_counts
-    barriers = state.peers.barriers if state.peers is not None else None
-    lost = barriers is not None and any(b.fault() for b in (barriers.batch, barriers.index, barriers.mla))
+    lost = state.peers is not None and any(barrier.fault() for barrier in state.peers.barriers.every)
     return told.model_copy(update={"timeouts": 1}) if lost else told
 
 

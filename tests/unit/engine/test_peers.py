@@ -155,10 +155,10 @@ def test_a_lost_rank_ends_the_engine_by_name(
 def test_a_barrier_that_failed_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     from plait.engine import peers
 
-    well = SimpleNamespace(fault=lambda: None)
-    lost = SimpleNamespace(fault=lambda: Fault(2, 5, (1,)))
+    well: Any = SimpleNamespace(fault=lambda: None)
+    lost: Any = SimpleNamespace(fault=lambda: Fault(2, 5, (1,)))
     monkeypatch.setattr(state, "peer_counts", PeerCounts(state="mapped"))
     for mla, timeouts in ((well, 0), (lost, 1)):
-        barriers = SimpleNamespace(batch=well, index=well, mla=mla)
+        barriers = peers.Barriers(batch=well, index=well, mla=mla)
         monkeypatch.setattr(state, "peers", SimpleNamespace(barriers=barriers))
         assert peers.counts() == PeerCounts(state="mapped", timeouts=timeouts)
