@@ -26,6 +26,7 @@ _ROOMS = (
     "plait.engine.start",
     "plait.engine.strategy",
     "plait.engine.pool",
+    "plait.engine.peers",
     "plait.engine.allocator",
     "plait.engine.page_hooks",
     "plait.engine.forward",

@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from plait.contract.setting_kinds import GatherPath, PeerAccess
 from plait.contract.status import PeerCounts
 from plait.engine import state
 from plait.engine.entry import end_engine, stop
+from plait.engine.install import implements
 from plait.peer import (
     Barrier,
     MappedMemory,
@@ -58,13 +60,39 @@ class PeerPools:
                 for channel, name in ((_BATCH, "batch"), (_INDEX, "index"), (_MLA, "mla"))
             )
         )
-        self._watch = PeerWatch(peers=memory.peers, barriers=self.barriers.every, on_fault=_lost)
+        self.watch = PeerWatch(peers=memory.peers, barriers=self.barriers.every, on_fault=_lost)
 
 
 def _lost(message: str) -> None:
     """A rank is gone: no batch can be finished without it, and this rank's device may have been stopped."""
-    print(f"plait: {message}; this engine ends itself", file=sys.stderr, flush=True)
+    _tell(message)
     end_engine()
+
+
+def _tell(message: str) -> None:
+    print(f"plait: {message}; this engine ends itself", file=sys.stderr, flush=True)
+
+
+_LOSS_SHOWS_WITHIN_S = 1.0
+
+
+@implements("managers.scheduler.Scheduler.run_event_loop")
+def watched_until_the_end(original: Callable[[Any], None], self: Any) -> None:
+    """Stop watching the other ranks at an orderly end, in which they end too.
+
+    A lost rank breaks the others' connections to it, and the engine may end on that error before the watch
+    has looked again: the loss that caused it is told here, or nobody would know which rank it was.
+    """
+    try:
+        original(self)
+    except Exception:
+        if state.peers is not None:
+            state.peers.watch.close()
+            if (message := state.peers.watch.find(within_s=_LOSS_SHOWS_WITHIN_S)) is not None:
+                _tell(message)
+        raise
+    if state.peers is not None:
+        state.peers.watch.close()
 
 
 def counts() -> PeerCounts:

@@ -104,6 +104,13 @@ TARGETS: tuple[Target, ...] = (
         "this rank is up: start its status and its checks",
     ),
     _target(
+        "managers.scheduler.Scheduler.run_event_loop",
+        Kind.AROUND,
+        "self",
+        _S,
+        "name the lost rank that ended this one's loop; stop watching the ranks at an orderly end",
+    ),
+    _target(
         "entrypoints.http_server.launch_server",
         Kind.BEFORE,
         None,

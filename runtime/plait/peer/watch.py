@@ -4,10 +4,13 @@ stopped, and a call that waits for it would never return."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from plait.peer.barrier import Barrier
 from plait.peer.processes import Peers
+
+_AGAIN_S = 0.01
 
 
 class PeerWatch:
@@ -43,6 +46,17 @@ class PeerWatch:
             if (message := self.look()) is not None:
                 self._on_fault(message)
                 return
+
+    def find(self, *, within_s: float) -> str | None:
+        """What was lost, in words, as soon as it shows; None if nothing has by then.
+
+        For a rank whose own work has failed: another's connections close a little before its process counts
+        as ended.
+        """
+        deadline = time.monotonic() + within_s
+        while (message := self.look()) is None and time.monotonic() < deadline:
+            time.sleep(_AGAIN_S)
+        return message
 
     def look(self) -> str | None:
         """What was lost, in words; None if nothing was."""

@@ -30,7 +30,7 @@ class Keyed(Router):
     authority: Path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     """Open to everybody, both engines healthy."""
     folder = tmp_path_factory.mktemp("router")
@@ -41,7 +41,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     """As on the open net: TLS, client keys, an admin key, and engines with a key of their own.
 

@@ -8,9 +8,12 @@ import pytest_asyncio
 from tests.router.harness.bench import BRIEF, Bench, bench
 
 
-@pytest_asyncio.fixture(loop_scope="session", scope="session")
+@pytest_asyncio.fixture(loop_scope="session", scope="package")
 async def shared() -> AsyncIterator[Bench]:
-    """Two engines of each side, a router with short deadlines, and a body limit of 1 MiB."""
+    """Two engines of each side, a router with short deadlines, and a body limit of 1 MiB.
+
+    Ended with this folder: the loop that serves the engines stands still while other tests run.
+    """
     limits = ("--max-body-mib", "1", "--head-timeout", "1.5", "--body-timeout", "1.5")
     async with bench(flags=(*BRIEF, *limits)) as made:
         yield made

@@ -162,3 +162,65 @@ def test_a_barrier_that_failed_is_counted(monkeypatch: pytest.MonkeyPatch) -> No
         barriers = peers.Barriers(batch=well, index=well, mla=mla)
         monkeypatch.setattr(state, "peers", SimpleNamespace(barriers=barriers))
         assert peers.counts() == PeerCounts(state="mapped", timeouts=timeouts)
+
+
+class Watch:
+    """What stands in for the watch: whether it was closed, and what it finds then."""
+
+    def __init__(self, found: str | None) -> None:
+        self.found = found
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def find(self, *, within_s: float) -> str | None:
+        assert self.closed, "two would tell"
+        assert within_s > 0
+        return self.found
+
+
+def _fail(_: object) -> None:
+    raise RuntimeError("Connection closed by peer")
+
+
+@pytest.mark.parametrize("found", ["rank 1 (pid 7) has ended", None])
+def test_a_loop_that_fails_tells_which_rank_was_lost(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], found: str | None
+) -> None:
+    """On a busy machine the engine ends on the broken connection before the watch looks again."""
+    from plait.engine.peers import watched_until_the_end
+
+    watch = Watch(found)
+    monkeypatch.setattr(state, "peers", SimpleNamespace(watch=watch))
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        watched_until_the_end(_fail, object())
+    assert watch.closed
+    said = "" if found is None else f"plait: {found}; this engine ends itself\n"
+    assert capfd.readouterr().err == said
+
+
+def test_an_orderly_end_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from plait.engine.peers import watched_until_the_end
+
+    watch = Watch("rank 1 (pid 7) has ended")
+    monkeypatch.setattr(state, "peers", SimpleNamespace(watch=watch))
+    ran: list[object] = []
+    watched_until_the_end(ran.append, "scheduler")
+    assert ran == ["scheduler"]
+    assert watch.closed
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_rank_without_mapped_peers_has_no_watch(monkeypatch: pytest.MonkeyPatch, *, fails: bool) -> None:
+    from plait.engine.peers import watched_until_the_end
+
+    monkeypatch.setattr(state, "peers", None)
+    if fails:
+        with pytest.raises(RuntimeError):
+            watched_until_the_end(_fail, object())
+    else:
+        watched_until_the_end(lambda _: None, object())

@@ -128,3 +128,12 @@ def test_many_threads_may_ask() -> None:
         for thread in threads:
             thread.join()
         assert not wrong, wrong
+
+
+def test_a_loss_that_shows_late_is_found() -> None:
+    with sleeper() as (child, peers):
+        watch = PeerWatch(peers=peers, barriers=[], on_fault=lambda _: None, interval_s=60.0)
+        watch.close()
+        assert watch.find(within_s=0.05) is None
+        threading.Timer(0.1, child.kill).start()
+        assert watch.find(within_s=20.0) == f"rank 1 (pid {child.pid}) has ended"
