@@ -25,11 +25,15 @@ class Apply(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete a child, and in the background what it owns. `uid`: only this one, not a new one of its name."""
+    """Delete a child, and in the background what it owns. `uid`: only this one, not a new one of its name.
+
+    `version`: only as it was seen (empty: however it is by then).
+    """
 
     ref: Ref
     uid: str
     why: str = ""
+    version: str = ""
 
 
 class SetGate(NamedTuple):

@@ -93,12 +93,14 @@ class Observed:
     `children`: every object the operator owns for this deployment, by Ref, as the API server last told it
     (whole, with metadata and status; Pods are in `pods` instead). `apis`: optional kinds that the cluster
     serves ("ServiceMonitor", "PodMonitor", "LeaderWorkerSet"). `now`: UTC, RFC 3339 with seconds.
+    `strays`: objects that carry this deployment's labels, and that nobody owns.
     `refusals`: what the API server said to the last attempt at an action, by Ref (quota, admission …).
     `fits`: a memo, to which a plan adds: digests of the manifests that `children`, just as they are here,
     were found to be as. It spares work, and changes nothing of what a plan says.
     """
 
     children: Mapping[Ref, Mapping[str, Any]] = field(default_factory=dict)
+    strays: frozenset[Ref] = frozenset()
     pods: tuple[PodFact, ...] = ()
     routers: tuple[RouterFact, ...] = ()
     apis: frozenset[str] = frozenset()

@@ -35,6 +35,10 @@ class Memory(Protocol):
         ...
 
 
+class _GoingError(Exception):
+    """The deployment is on its way out, which the plan did not know: what is left of it is void."""
+
+
 @dataclass
 class Outcome:
     """What came of a plan. `refusals`: by object, what the server said; `writes`: requests that it took.
@@ -74,6 +78,9 @@ class Applier:
             try:
                 if self._done(action, target, body, known, outcome):
                     outcome.writes += 1
+            except _GoingError:
+                outcome.again = True
+                break
             except ApiError as error:
                 if not _refused(action, target, error, outcome):
                     break
@@ -132,6 +139,7 @@ class Applier:
         if owner is not None and owner.get("uid") == target.uid:
             return False  # the watch has not told of it yet
         if owner is None and _applied_by_us(found):
+            self._must_stay(target)
             return False  # its owner was taken off by hand, or it was left behind on purpose: ours again
         if owner is None:
             whose = "nobody owns it"
@@ -145,6 +153,18 @@ class Applier:
             f"{ref.kind} {ref.name} is there already and {whose}: "
             "delete it or give the deployment another name",
         )
+
+    def _must_stay(self, target: Target) -> None:
+        """Raise _GoingError where the deployment is being deleted.
+
+        A child that has lost its owner is then left behind, and would be collected with an owner that goes. A
+        plan may be older than the deletion, but the collector takes no owner off before it.
+        """
+        live = self._client.read(target.path(), kind=DEPLOYMENT.kind)
+        if live is None or live["metadata"]["uid"] != target.uid or live["metadata"].get("deletionTimestamp"):
+            if live is not None:
+                self._memory.took(live)
+            raise _GoingError
 
     def _delete(self, action: Delete, target: Target) -> None:
         answer = self._client.write(writes.delete(action, target))
@@ -170,7 +190,9 @@ class Applier:
         try:
             self._client.write(request)
         except ApiError as error:
-            log.warning("event %s on %s/%s: %s", event.reason, target.namespace, target.name, error)
+            log.log(
+                _level(error), "event %s on %s/%s: %s", event.reason, target.namespace, target.name, error
+            )
             return False
         return True
 
@@ -178,7 +200,9 @@ class Applier:
 def _refused(action: Action, target: Target, error: ApiError, outcome: Outcome) -> bool:
     """Note a refusal; whether the plan goes on."""
     if isinstance(action, Delete) and (error.missing or error.conflict):
-        return True  # it is gone, or a new object has its name: either way not ours to delete
+        # It is gone, or a new object has its name: either way not ours to delete. Or it has changed since.
+        outcome.again = outcome.again or bool(action.version and error.conflict)
+        return True
     outcome.again = True
     if error.missing and isinstance(action, SetFinalizer | WriteStatus):
         outcome.missing = True
@@ -187,8 +211,14 @@ def _refused(action: Action, target: Target, error: ApiError, outcome: Outcome) 
         return True  # the pod or the deployment went or was made anew: the next look sees it
     ref = _ref_of(action, target)
     outcome.refusals[ref] = short(str(error))
-    log.warning("%s/%s: %s %s: %s", target.namespace, target.name, ref.kind, ref.name, error)
+    log.log(_level(error), "%s/%s: %s %s: %s", target.namespace, target.name, ref.kind, ref.name, error)
     return not isinstance(action, SetFinalizer)
+
+
+def _level(error: ApiError) -> int:
+    """Of the log. A namespace that goes refuses some thirty things at each look: that one is told is enough,
+    and whoever asks for the next look tells it."""
+    return logging.DEBUG if error.ending else logging.WARNING
 
 
 def _applied_by_us(found: Manifest) -> bool:

@@ -24,15 +24,19 @@ class FencedError(ApplyError):
 class ApiError(ApplyError):
     """The server refused. `status`: its HTTP code; `reason`, `message`: its own words, cut to a length.
 
-    `retry_after`: seconds that it asked to wait (0: it did not).
+    `retry_after`: seconds that it asked to wait (0: it did not). `ending`: the namespace is being deleted,
+    and nothing can be made in it any more, which is nobody's fault.
     """
 
-    def __init__(self, status: int, reason: str, message: str, *, retry_after: float = 0.0) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, *, retry_after: float = 0.0, ending: bool = False
+    ) -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.ending = ending
 
     @property
     def passing(self) -> bool:
@@ -52,17 +56,19 @@ class ApiError(ApplyError):
 
 def api_error(status: int, body: bytes, retry_after: str | None) -> ApiError:
     """From an answer that is no success."""
-    reason, message = "", ""
+    reason, message, ending = "", "", False
     try:
         told = json.loads(body)
         reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
-    except (ValueError, AttributeError):
-        message = body[:_LONGEST].decode(errors="replace")
+        causes = (told.get("details") or {}).get("causes") or ()
+        ending = any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+    except (ValueError, AttributeError, TypeError):
+        message = message or body[:_LONGEST].decode(errors="replace")
     try:
         seconds = max(0.0, float(retry_after or 0))
     except ValueError:  # a date: nobody sends it, and it would need this machine's clock to be right
         seconds = 1.0
-    return ApiError(status, reason, short(message) or "no message", retry_after=seconds)
+    return ApiError(status, reason, short(message) or "no message", retry_after=seconds, ending=ending)
 
 
 def short(message: str) -> str:

@@ -39,13 +39,14 @@ def apply(action: Apply, target: Target) -> Request:
 
 
 def delete(action: Delete, target: Target) -> Request:
-    """Only the object with this uid; what it owns goes in the background."""
+    """Only the object with this uid (and version); what it owns goes in the background."""
     kind = kind_of(action.ref.api_version, action.ref.kind)
+    meant = {"uid": action.uid, **({"resourceVersion": action.version} if action.version else {})}
     body: Manifest = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "propagationPolicy": "Background",
-        "preconditions": {"uid": action.uid},
+        "preconditions": meant,
     }
     path = kind.path(target.namespace, quote(action.ref.name, safe=""))
     return Request("DELETE", path, kind.kind, "delete", body=body)

@@ -20,14 +20,15 @@ from plait_operator.apply.client import Client
 from plait_operator.apply.connection import Connection
 from plait_operator.apply.errors import ApplyError
 from plait_operator.apply.events import Recorder
-from plait_operator.apply.kinds import CHILDREN, DEPLOYMENT, POD, Kind
+from plait_operator.apply.kinds import DEPLOYMENT
 from plait_operator.apply.limit import Limiter
 from plait_operator.apply.meters import Meters
 from plait_operator.children.context import Release
 from plait_operator.controller import apis
+from plait_operator.controller.census import census
 from plait_operator.controller.certificates import Certificates, Issuer
 from plait_operator.controller.election import Election, Fence, Terms
-from plait_operator.controller.informer import Informer
+from plait_operator.controller.following import Following
 from plait_operator.controller.liveness import SILENT_S, STUCK_S, Liveness, application
 from plait_operator.controller.queue import WorkQueue
 from plait_operator.controller.reconcile import Planner, Reconciler, Workers
@@ -39,7 +40,6 @@ from plait_operator.controller.watching import Watcher
 log = logging.getLogger("plait.operator")
 
 _APIS_S: Final = 300.0
-_CENSUS_S: Final = 300.0
 _RESYNC_S: Final = 300.0
 _APART_S: Final = 0.2
 _STOP_S: Final = 8.0
@@ -91,6 +91,13 @@ class Operator:
             terms=terms,
             fence=self._fence,
         )
+        self._following = Following(
+            options.namespaces,
+            store=self._store,
+            meters=self._meters,
+            changed=self._queue.add,
+            hurried=self._pods_changed,
+        )
         applier = Applier(self._client, Recorder(options.identity), self._store)
         reconciler = Reconciler(
             store=self._store,
@@ -99,8 +106,8 @@ class Operator:
             applier=applier,
             meters=self._meters,
             release=options.release,
-            apis=lambda: self._served,
-            known=self._is_known,
+            apis=lambda: self._following.served,
+            known=self._following.is_known,
             planner=planner,
         )
         self._workers = Workers(
@@ -114,10 +121,6 @@ class Operator:
             meters=self._meters,
         )
         self._certificates = None if options.issuer is None else Certificates(self._client, options.issuer)
-        self._served: frozenset[str] = frozenset()
-        self._informers: dict[tuple[Kind, str], Informer] = {}
-        self._tasks: dict[tuple[Kind, str], asyncio.Task[None]] = {}
-        self._known: set[str] = set()
         self._routers: RouterWatch | None = None
         self._beat_at = time.monotonic()
         self._working = False
@@ -151,9 +154,10 @@ class Operator:
         finally:
             log.info("stopping: %s", self._why)
             await asyncio.to_thread(self._stop)
-            for task in [*background, *self._tasks.values()]:
+            for task in background:
                 task.cancel()
-            await asyncio.gather(*background, *self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*background, return_exceptions=True)
+            await self._following.stop()
             await watcher.close()
             await runner.cleanup()
         return 0 if self._why == "signal" else 1
@@ -166,7 +170,13 @@ class Operator:
             self._election.start()
             await asyncio.gather(
                 self._follow_kinds_on(watcher),
-                self._census(watcher),
+                census(
+                    watcher,
+                    self._options.namespaces,
+                    store=self._store,
+                    changed=self._queue.add,
+                    meters=self._meters,
+                ),
                 self._resync(),
                 self._work(),
                 self._ask(),
@@ -179,74 +189,23 @@ class Operator:
         while True:
             try:
                 if await apis.own(watcher):
-                    await self._follow_kinds(watcher)
+                    await self._following.look(watcher)
                     return
                 log.warning("the cluster has no %s yet: install the chart's definitions", DEPLOYMENT.kind)
             except ApplyError as error:
                 log.warning("the API server cannot be asked: %s", error)
             await asyncio.sleep(2.0)
 
-    async def _follow_kinds(self, watcher: Watcher) -> None:
-        """Follow the kinds that are there, and stop following those that are not any more."""
-        there = await apis.optional(watcher)
-        kinds = [POD, *(k for k in CHILDREN if not k.optional or k in there)]
-        for kind in kinds:
-            for namespace in self._options.namespaces or ("",):
-                at = (kind, namespace)
-                if at not in self._informers:
-                    informer = self._informers[at] = Informer(
-                        kind,
-                        namespace,
-                        watcher=watcher,
-                        store=self._store,
-                        changed=self._pods_changed if kind is POD else self._queue.add,
-                        meters=self._meters,
-                    )
-                    self._tasks[at] = asyncio.create_task(informer.run(), name=f"watch {kind.plural}")
-        for at in [at for at in self._informers if at[0] not in kinds]:
-            log.info("%s is not served any more", at[0].kind)
-            self._tasks.pop(at).cancel()
-            self._informers.pop(at).forget()
-        self._served = frozenset(k.kind for k in there)
-
     async def _follow_kinds_on(self, watcher: Watcher) -> None:
         while True:
             await asyncio.sleep(_APIS_S * random.uniform(0.8, 1.2))
-            before = self._served
+            before = self._following.served
             try:
-                await self._follow_kinds(watcher)
+                await self._following.look(watcher)
             except ApplyError as error:
                 log.warning("the API server cannot be asked for its kinds: %s", error)
-            if self._served != before:
+            if self._following.served != before:
                 self._all_again(spread_s=30.0)
-
-    async def _census(self, watcher: Watcher) -> None:
-        """kopf tells nothing of deployments that went while its watch was down: count them now and then.
-
-        What a list shows is compared with what is held, so that a lost change is found as well.
-        """
-        while True:
-            await asyncio.sleep(_CENSUS_S * random.uniform(0.8, 1.2))
-            for namespace in self._options.namespaces or ("",):
-                try:
-                    await self._count(watcher, namespace)
-                except ApplyError as error:
-                    log.info("census: %s", error)
-
-    async def _count(self, watcher: Watcher, namespace: str) -> None:
-        before = [k for k in self._store.deployments() if namespace in ("", k.namespace)]
-        seen: set[Key] = set()
-        async for page in watcher.pages(DEPLOYMENT.path(namespace)):
-            for item in page.items:
-                key = Key(item["metadata"]["namespace"], item["metadata"]["name"])
-                seen.add(key)
-                if not self._store.knows(item) and self._store.put_deployment(item) is not None:
-                    self._queue.add(key)
-        for key in before:
-            if key not in seen:
-                self._meters.lost_deletes.labels(DEPLOYMENT.kind).inc()
-                self._store.drop_deployment(key)
-                self._queue.add(key)
 
     async def _resync(self) -> None:
         """Every deployment once a period, at any moment of it: a thousand at once would be a storm.
@@ -261,7 +220,7 @@ class Operator:
 
     async def _work(self) -> None:
         """Begin once everything is known and this process leads; end when it leads no more."""
-        while self._waiting():
+        while self._following.waiting():
             await asyncio.sleep(0.1)
         while not (self._transport.ready.is_set() and self._election.won.is_set()):
             if self._election.lost.is_set() or self._transport.failure:
@@ -327,46 +286,12 @@ class Operator:
     def _liveness(self) -> Liveness:
         return Liveness(
             alive={
-                "watch": self._silent_watch,
+                "watch": self._following.silent,
                 "transport": self._transport_trouble,
                 "workers": self._worker_trouble,
             },
             ready={"start": self._not_started},
         )
-
-    def _unknown(self, namespace: str) -> list[Informer]:
-        """Those that have not seen yet what there is in a namespace."""
-        told = list(self._informers.values())
-        return [i for i in told if i.namespace in ("", namespace) and not i.synced.is_set()]
-
-    def _is_known(self, namespace: str) -> bool:
-        """Whether its first lists have come; once they have, it stays so."""
-        watched = namespace if self._options.namespaces else ""
-        if watched not in self._known and not self._unknown(watched):
-            self._known.add(watched)
-        return watched in self._known
-
-    def _waiting(self) -> list[Informer]:
-        """Those whose first list must come before any work.
-
-        A namespace that may not be looked at keeps nobody from the others: it may be gone, with the rights in
-        it. Its deployments, should it have any, wait until it is known.
-        """
-        return [
-            informer
-            for namespace in self._options.namespaces or ("",)
-            if not (namespace and any(i.barred for i in self._unknown(namespace)))
-            for informer in self._unknown(namespace)
-        ]
-
-    def _silent_watch(self) -> str:
-        now = time.monotonic()
-        silent = [
-            f"{i.kind.plural} for {now - i.sign_at:.0f} s"
-            for i in list(self._informers.values())
-            if now - i.sign_at > SILENT_S
-        ]
-        return f"nothing was heard of {', '.join(silent)}" if silent else ""
 
     def _transport_trouble(self) -> str:
         if self._transport.failure:
@@ -384,8 +309,8 @@ class Operator:
         return ""
 
     def _not_started(self) -> str:
-        if not self._informers:
+        if not self._following.begun:
             return "the API server has not been asked yet"
-        if waiting := self._waiting():
+        if waiting := self._following.waiting():
             return f"not all is known yet: {', '.join(sorted({i.kind.plural for i in waiting}))}"
         return "" if self._transport.ready.is_set() else "kopf has not started yet"

@@ -120,6 +120,7 @@ class Reconciler:
             refusals = dict(self._refusals.get(key, {}))
         observed = Observed(
             children=snapshot.children,
+            strays=snapshot.strays,
             pods=snapshot.pods,
             routers=snapshot.routers,
             apis=self._apis(),
@@ -156,8 +157,10 @@ class Reconciler:
         object that makes way for another is gone.
         """
         before = self._remember(key, outcome.refusals)
-        if outcome.missing:
-            self._make_sure(key)
+        if outcome.missing and not self._went(key):
+            # A namespace that went while the kind was not served has left it behind, out of reach.
+            self._again(key, "the API server shows it, but lets nobody write it: its namespace is gone")
+            return "refused"
         if outcome.refusals:
             # Soon at first, so that the status tells of it; then later and later.
             self._again(key, next(iter(outcome.refusals.values())))
@@ -172,11 +175,13 @@ class Reconciler:
             self._queue.add(key, after_s=plan.again_s)
         return result
 
-    def _make_sure(self, key: Key) -> None:
+    def _went(self, key: Key) -> bool:
         """A write found no deployment: ask, for kopf tells nothing of what went while its watch was down."""
-        if self._client.read(DEPLOYMENT.path(key.namespace, key.name), kind=DEPLOYMENT.kind) is None:
-            self._store.drop_deployment(key)
-            self._queue.add(key)
+        if self._client.read(DEPLOYMENT.path(key.namespace, key.name), kind=DEPLOYMENT.kind) is not None:
+            return False
+        self._store.drop_deployment(key)
+        self._queue.add(key)
+        return True
 
     def _again(self, key: Key, why: str) -> None:
         pause = self._queue.retry(key)

@@ -26,7 +26,8 @@ class Snapshot(NamedTuple):
 
     `children`: those that it owns, by its uid: what an earlier deployment of that name has left is not among
     them. `pods`: by label, for they are not its own children but its workloads'; those that
-    no controller of such holds are not among them. `fits`: see `Observed`; give it back by `Store.keep`.
+    no controller of such holds are not among them. `strays`, `fits`: see `Observed`; give `fits` back by
+    `Store.keep`.
     """
 
     body: Manifest
@@ -34,6 +35,7 @@ class Snapshot(NamedTuple):
     pods: tuple[PodFact, ...]
     routers: tuple[RouterFact, ...]
     fits: dict[Ref, str]
+    strays: frozenset[Ref] = frozenset()
 
 
 class _Held(NamedTuple):
@@ -208,15 +210,15 @@ class Store:
             held = self._bodies.get(key)
             if held is None:
                 return None
-            own = {
-                ref: child for ref, child in self._children.get(key, {}).items() if child.owner == held.uid
-            }
+            there = self._children.get(key, {})
+            own = {ref: child for ref, child in there.items() if child.owner == held.uid}
+            strays = frozenset(ref for ref, child in there.items() if not child.owner)
             pods = self._facts(key)
             routers = self._aged(key)
         # Unpacking is the slow part, and needs no lock.
         children = Children({ref: own[ref].packed for ref in sorted(own)})
         fits = {ref: child.fits for ref, child in own.items() if child.fits}
-        return Snapshot(unpack(held.packed), children, pods, routers, fits)
+        return Snapshot(unpack(held.packed), children, pods, routers, fits, strays)
 
     def keep(self, key: Key, snapshot: Snapshot) -> None:
         """What a look has found out about children is true for as long as they stay as they were then."""

@@ -147,6 +147,25 @@ def test_a_child_whose_owner_was_taken_off_by_hand_is_ours_again(
     assert found["metadata"]["ownerReferences"][0]["uid"] == deployment["metadata"]["uid"]
 
 
+def test_a_child_without_an_owner_is_left_behind_by_a_deployment_that_goes(
+    carry: Carry, api: Api, store: Store, deployment: Json, namespace: str
+) -> None:
+    """The plan is older than the deletion: with an owner that goes, the child would be collected."""
+    carry(Apply(child(deployment)), SetFinalizer(present=True))
+    api.delete(PLAIT, "SharedKVDeployment", "demo", namespace)
+    store.put(api.patch("v1", "ConfigMap", "demo-x", namespace, {"metadata": {"ownerReferences": None}}))
+    outcome = carry(Apply(child(deployment)), Apply(child(deployment, name="demo-y")))
+    assert outcome.again
+    assert (outcome.writes, outcome.refusals) == (0, {})
+    found = api.get("v1", "ConfigMap", "demo-x", namespace)
+    assert found is not None
+    assert "ownerReferences" not in found["metadata"]
+    # And the next plan knows.
+    known = store.view(Key(namespace, "demo"))
+    assert known is not None
+    assert known.body["metadata"]["deletionTimestamp"]
+
+
 def test_a_seed_is_sown_once_and_never_over_what_has_grown(
     carry: Carry, api: Api, store: Store, deployment: Json, namespace: str
 ) -> None:
@@ -161,6 +180,20 @@ def test_a_seed_is_sown_once_and_never_over_what_has_grown(
 
 
 # Deletes.
+
+
+def test_only_what_was_seen_is_deleted(
+    carry: Carry, api: Api, store: Store, deployment: Json, namespace: str
+) -> None:
+    carry(Apply(child(deployment)))
+    seen = api.get("v1", "ConfigMap", "demo-x", namespace)
+    assert seen is not None
+    meta = seen["metadata"]
+    api.patch("v1", "ConfigMap", "demo-x", namespace, {"metadata": {"ownerReferences": None}})
+    ref = Ref("v1", "ConfigMap", "demo-x")
+    outcome = carry(Delete(ref, meta["uid"], version=meta["resourceVersion"]))
+    assert (outcome.again, outcome.refusals) == (True, {})
+    assert api.get("v1", "ConfigMap", "demo-x", namespace) is not None
 
 
 def test_only_the_object_meant_is_deleted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.cluster.controller.test_namespaces import demo
 from tests.cluster.harness.api import PLAIT, Api
 from tests.cluster.harness.kubectl import Kubectl
@@ -13,9 +14,12 @@ from tests.cluster.harness.waiting import until
 LABELS = "app.kubernetes.io/instance=demo"
 
 
+@pytest.mark.parametrize("number", range(3))
 def test_what_is_left_behind_serves_on_and_is_taken_over(
-    api: Api, crds: list[str], namespace: str, operator_process: Process, kubectl: Kubectl
+    api: Api, crds: list[str], namespace: str, operator_process: Process, kubectl: Kubectl, number: int
 ) -> None:
+    """Several times: the collector may be done before the operator has looked, or long after."""
+
     def uids(*, of: str) -> dict[str, str]:
         """Of the workloads whose one owner is the deployment `of` (empty: that have none)."""
         found = api.list("apps/v1", "Deployment", namespace, selector=LABELS)
@@ -30,7 +34,12 @@ def test_what_is_left_behind_serves_on_and_is_taken_over(
     workloads = until(lambda: three(of=first), "prefill, decode and routers", seconds=40)
     kubectl("delete", "skv", "demo", "-n", namespace, "--cascade=orphan", "--wait=false")
     # The garbage collector learns of kinds that were made again every half minute, and orphans after that.
-    until(lambda: api.get(PLAIT, "SharedKVDeployment", "demo", namespace) is None, "it is gone", seconds=120)
+    until(
+        lambda: api.get(PLAIT, "SharedKVDeployment", "demo", namespace) is None,
+        "it is gone",
+        seconds=100,
+        why_not=lambda: str((api.get(PLAIT, "SharedKVDeployment", "demo", namespace) or {}).get("metadata")),
+    )
     assert uids(of="") == workloads
     second = api.create(demo(namespace))["metadata"]["uid"]
     assert until(lambda: three(of=second), "taken over", seconds=40) == workloads

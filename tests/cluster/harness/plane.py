@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster.harness import network
+from tests.cluster.harness.api import Api
 from tests.cluster.harness.components import Components
+from tests.cluster.harness.failure import ClusterError
 from tests.cluster.harness.instance import ETCD, NODE_IP, PODS, SERVICES, Instance
 from tests.cluster.harness.waiting import until
 
@@ -64,9 +67,20 @@ class Plane:
         until(look, f"{name} ready", seconds=_SECONDS, why_not=self._why(name))
 
     def restart(self, name: str) -> None:
-        """Kill it, as a crash does, and start it again (in peace an API server waits for open watches)."""
+        """Kill it, as a crash does, and start it again (in peace an API server waits for open watches).
+
+        An API server that starts serves custom resources a moment later than the rest. A namespace that goes
+        in that moment leaves its own behind, out of everybody's reach: those that go are waited for.
+        """
+        if name == "kube-apiserver":
+            with contextlib.suppress(ClusterError):
+                until(self._no_namespace_goes, "no namespace goes", seconds=30)
         self._components.stop(name, seconds=0)
         self.start_one(name)
+
+    def _no_namespace_goes(self) -> bool:
+        found = Api(self._instance).list("v1", "Namespace")
+        return not any(namespace["metadata"].get("deletionTimestamp") for namespace in found)
 
     def compact(self) -> None:
         """Make etcd forget all revisions but the last: a watch from an older one then gets 410 Gone."""

@@ -38,3 +38,26 @@ def test_how_long_it_asks_to_wait(told: str | None, seconds: float) -> None:
 
 def test_a_long_message_is_cut() -> None:
     assert len(api_error(422, json.dumps({"message": "x" * 9000}).encode(), None).message) == 600
+
+
+@pytest.mark.parametrize(
+    ("details", "ending"),
+    [
+        ({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}, True),
+        ({"causes": [{"reason": "FieldValueInvalid"}]}, False),
+        ({"causes": None}, False),
+        (None, False),
+    ],
+)
+def test_a_namespace_that_goes_is_told_apart(details: object, ending: bool) -> None:
+    body = {"reason": "Forbidden", "message": "it is being terminated", "details": details}
+    error = api_error(403, json.dumps(body).encode(), None)
+    assert error.ending is ending
+    assert str(error) == "403 Forbidden: it is being terminated"
+
+
+@pytest.mark.parametrize("details", [[], "x", {"causes": [1]}, {"causes": 3}])
+def test_details_that_are_none_lose_nothing(details: object) -> None:
+    body = {"reason": "Forbidden", "message": "no", "details": details}
+    error = api_error(403, json.dumps(body).encode(), None)
+    assert (error.ending, error.message) == (False, "no")

@@ -59,6 +59,12 @@ def test_delete_is_of_one_object_and_in_the_background() -> None:
     assert request.body["propagationPolicy"] == "Background"
 
 
+def test_delete_can_be_of_what_was_seen_alone() -> None:
+    request = writes.delete(Delete(Ref("v1", "Service", "x"), "u-9", version="7"), TARGET)
+    assert isinstance(request.body, dict)
+    assert request.body["preconditions"] == {"uid": "u-9", "resourceVersion": "7"}
+
+
 @pytest.mark.parametrize(("opened", "status"), [(True, "True"), (False, "False")])
 def test_a_gate_is_one_condition_of_one_pod(opened: bool, status: str) -> None:
     request = writes.gate(SetGate("p", "u-3", open=opened), TARGET, now="2026-01-01T00:00:00Z")

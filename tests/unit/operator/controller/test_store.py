@@ -274,3 +274,14 @@ def test_which_states_of_a_deployment_are_known(store: Store) -> None:
     assert not store.knows(body(11))
     store.drop_deployment(KEY)
     assert not store.knows(body(9))
+
+
+def test_what_nobody_owns_is_told_apart(store: Store) -> None:
+    free = service(name="free", uid="s2")
+    free["metadata"]["ownerReferences"] = []
+    for thing in (service(), service(name="others", uid="s3", owner="d0"), free):
+        store.put(thing)
+    found = store.view(KEY)
+    assert found is not None
+    assert set(found.children) == {REF}
+    assert found.strays == {Ref("v1", "Service", "free")}

@@ -48,6 +48,41 @@ def test_what_is_to_be_left_behind_is_left_behind() -> None:
     assert world.plan() == ((SetFinalizer(present=False),), None)
 
 
+def test_what_the_collector_has_already_left_behind_is_not_drained() -> None:
+    """It may be done, its finalizer gone, before the operator looks at all."""
+    world = removing()
+    for ref in list(world.children):
+        world.children.pop(ref)
+        world.strays.add(ref)
+    assert world.plan() == ((SetFinalizer(present=False),), None)
+
+
+def test_one_child_without_an_owner_is_no_sign() -> None:
+    world = removing()
+    for ref in [ref for ref in world.children if ref.kind != "Deployment"]:
+        world.children.pop(ref)
+        world.strays.add(ref)
+    assert deleted(world.step()) == {"glm-router"}
+    world = removing()
+    ref = next(ref for ref in world.children if "decode" in ref.name and ref.kind == "Deployment")
+    world.children.pop(ref)
+    world.strays.add(ref)
+    assert deleted(world.step()) == {"glm-router"}
+
+
+def test_what_is_deleted_is_deleted_as_it_was_seen() -> None:
+    """The collector may be taking owners off just now."""
+    world = removing()
+    for ref, live in world.children.items():
+        live["metadata"]["resourceVersion"] = f"version of {ref.name}"
+    seen = []
+    for _ in range(3):
+        seen += [one for one in world.step() if isinstance(one, Delete)]
+        world.run()
+    assert len(seen) == 3
+    assert all(one.version == f"version of {one.ref.name}" for one in seen)
+
+
 def test_nothing_is_made_or_mended_any_more() -> None:
     world = removing()
     for ref in [ref for ref in world.children if ref.kind == "Service"]:

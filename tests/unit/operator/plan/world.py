@@ -62,6 +62,7 @@ class World:
         self.apis = apis
         self.release = release or Release()
         self.children: dict[Ref, Manifest] = {}
+        self.strays: set[Ref] = set()
         self.pods: list[PodFact] = []
         self.refusals: dict[Ref, str] = {}
         self.events: list[Event] = []
@@ -88,6 +89,7 @@ class World:
     def observed(self) -> Observed:
         return Observed(
             children=self.children,
+            strays=frozenset(self.strays),
             pods=tuple(self.pods),
             routers=self.routers(),
             apis=self.apis,
