@@ -145,7 +145,6 @@ class Plane:
             # A webhook behind a Service is reached by the pods' addresses, not by the Service's.
             "--enable-aggregator-routing=true",
             "--allow-privileged=true",
-            "--profiling=false",
         ]
 
     def _apiserver_ready(self) -> bool:
