@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.cluster.harness.api import PLAIT, Api
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.fake_nodes import FakeNodes
 from tests.cluster.harness.operators import Operators
@@ -64,6 +65,8 @@ def start(plane: Cluster, kwok: FakeNodes, operator: Process, routers: int) -> I
         fleet = Fleet(plane, count)
         fleets.append(fleet)
         fleet.room()
+        # What other suites leave in namespaces that go would get this operator's finalizer, and be drained.
+        until(lambda: not _others(plane.api), "others' deployments are gone", seconds=180, every=0.5)
         operator.start()
         outside.start()
         return Measure(plane, fleet, operator, outside, routers=routers)
@@ -75,6 +78,15 @@ def start(plane: Cluster, kwok: FakeNodes, operator: Process, routers: int) -> I
         # A large one is the last in its cluster, which ends with it (see conftest.py).
         if fleet.most <= SMALL:
             fleet.remove(seconds=120)
+
+
+def _others(api: Api) -> list[str]:
+    """Deployments in namespaces that are no fleet's."""
+    return [
+        f"{meta['namespace']}/{meta['name']} {meta.get('deletionTimestamp')} {meta.get('finalizers')}"
+        for meta in (one["metadata"] for one in api.list(PLAIT, "SharedKVDeployment"))
+        if not meta["namespace"].startswith("fleet")
+    ]
 
 
 def wanted(usual: int) -> int:
@@ -102,18 +114,13 @@ def check(churn: dict[str, Any], *, minutes: float) -> None:
 
 
 def test_a_small_fleet_follows_edits_with_and_without_routers_that_answer(
-    start: Start, operator: Process, routers: int
+    start: Start, operator: Process, routers: int, api: Api
 ) -> None:
     """No limit in seconds: what else runs on a small machine would decide. Large fleets have them."""
     measure = start(SMALL)
     filled = measure.burst()
     assert filled["objects"]["Pod"] >= SMALL * PODS_OF_EACH
-    # Of suites before this one deployments may be left in namespaces that go, and are written to until then.
-    until(
-        lambda: Figures.of(operator).objects.get("SharedKVDeployment") == SMALL,
-        "only the fleet is there",
-        seconds=120,
-    )
+    assert Figures.of(operator).objects.get("SharedKVDeployment") == SMALL, _others(api)
     assert measure.quiet(3.0)["writes"] == 0
     answering = measure.churn(minutes=0.25, rate=RATE)
     # Connections are taken and nothing comes: each question lasts for its whole second.

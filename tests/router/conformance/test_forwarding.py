@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import string
+import time
 from typing import Any
 
 import pytest
@@ -116,6 +118,56 @@ def test_pipelined_requests_are_answered_in_order(router: Router) -> None:
         wire.send(b"".join(request("POST", "/v1/completions", body) for body in bodies))
         texts = [wire.reply().json["choices"][0]["text"] for _ in bodies]
     assert texts == [f"<number {i}>" for i in range(4)]
+
+
+LONG = [(32 << 10) - 1, 32 << 10, (32 << 10) + 1, 200_000, 1 << 20]
+
+
+@pytest.mark.parametrize("size", LONG)
+@pytest.mark.parametrize("seed", range(3))
+def test_long_body_in_pieces_and_what_comes_behind_it(router: Router, size: int, seed: int) -> None:
+    """A long body is not read through the parser; what follows it on the connection is the next request."""
+    dice = random.Random(f"{size} {seed}")
+    body = _long(dice, size)
+    short = b'{"prompt":"behind"}'
+    whole = request("POST", "/v1/completions", body) + request("POST", "/v1/completions", short)
+    at = 0
+    with Wire(router.address) as wire:
+        while at < len(whole):
+            piece = dice.choice((1, 100, 5_000, size // 7, size // 2, size))
+            wire.send(whole[at : at + piece])
+            at += piece
+            time.sleep(dice.choice((0.0, 0.0, 0.003)))
+        assert wire.reply().status == 200
+        assert wire.reply().json["choices"][0]["text"] == "<behind>"
+        # And once more, whole.
+        wire.send(request("POST", "/v1/completions", body))
+        assert wire.reply().status == 200
+    for engine in router.engines:
+        assert len(engine.prompts) == 3
+        for seen, sent in zip(engine.prompts, (body, short, body), strict=True):
+            assert set(_added(seen.raw, sent)) == ADDED
+
+
+def test_long_samples_change_n_and_nothing_else(router: Router) -> None:
+    body = _long(random.Random(7), 100_000)[:-1] + b', "n" : 2 }'
+    with Wire(router.address) as wire:
+        whole = request("POST", "/v1/completions", body)
+        for at in range(0, len(whole), 30_000):
+            wire.send(whole[at : at + 30_000])
+            time.sleep(0.003)
+        assert wire.reply().status == 200
+    one = body.replace(b'"n" : 2', b'"n" : 1')
+    for engine in router.engines:
+        assert len(engine.prompts) == 2
+        for seen in engine.prompts:
+            assert set(_added(seen.raw, one)) == ADDED
+
+
+def _long(dice: random.Random, size: int) -> bytes:
+    """A body of `size` bytes in which no two parts are alike."""
+    head, tail = b'{"prompt":"', b'"}'
+    return head + dice.randbytes(size).hex()[: size - len(head) - len(tail)].encode() + tail
 
 
 def test_http_1_0(router: Router) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,6 +46,17 @@ def test_right_key(make_client: Callable[[str], openai.OpenAI], keyed: Router) -
         # The client's key stays here; the engines have their own.
         assert {p.header("authorization") for p in engine.prompts} == {f"Bearer engine-{SECRET}"}
         assert GOOD_KEY not in str(engine.prompts)
+
+
+@pytest.mark.parametrize("size", [40_000, 200_000, 3 << 20])
+def test_long_body(keyed: Keyed, http: httpx.Client, size: int) -> None:
+    """Longer than a record of TLS, and than what one read takes."""
+    body = b'{"prompt":"%b"}' % random.Random(size).randbytes(size).hex()[: size - 13].encode()
+    headers = {"authorization": f"Bearer {GOOD_KEY}", "content-type": "application/json"}
+    for _ in range(2):
+        assert http.post(keyed.url + CLIENTS[1], content=body, headers=headers).status_code == 200
+    for engine in keyed.engines:
+        assert [seen.raw.startswith(body[:-1] + b",") for seen in engine.prompts] == [True, True]
 
 
 def test_key_in_the_other_header(keyed: Router, http: httpx.Client) -> None:
