@@ -74,9 +74,9 @@ def test_what_cannot_be_changed(api: Api, namespace: str, change: dict[str, Any]
     [change for change in GOOD if "engine.device" not in change],
     ids=lambda change: ",".join(change) or "sound",
 )
-def test_all_else_can_be_changed(api: Api, change: dict[str, Any]) -> None:
-    before = api.apply(manifest({}, name="changes", namespace="default"))
-    after = api.apply(manifest(change, name="changes", namespace="default"))
+def test_all_else_can_be_changed(api: Api, namespace: str, change: dict[str, Any]) -> None:
+    before = api.apply(manifest({}, name="changes", namespace=namespace))
+    after = api.apply(manifest(change, name="changes", namespace=namespace))
     assert (before["metadata"]["uid"], after["spec"]["engine"]["version"]) == (
         after["metadata"]["uid"],
         before["spec"]["engine"]["version"],

@@ -8,13 +8,15 @@ What was measured is printed, and written to the file that `PLAIT_FIGURES` names
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.cluster.harness.api import PLAIT, Api
+from tests.cluster.conftest import release_finalizers
+from tests.cluster.harness.api import PLAIT, Api, RefusedError
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.fake_nodes import FakeNodes
 from tests.cluster.harness.operators import Operators
@@ -65,8 +67,7 @@ def start(plane: Cluster, kwok: FakeNodes, operator: Process, routers: int) -> I
         fleet = Fleet(plane, count)
         fleets.append(fleet)
         fleet.room()
-        # What other suites leave in namespaces that go would get this operator's finalizer, and be drained.
-        until(lambda: not _others(plane.api), "others' deployments are gone", seconds=180, every=0.5)
+        _clear(plane.api)
         operator.start()
         outside.start()
         return Measure(plane, fleet, operator, outside, routers=routers)
@@ -78,6 +79,25 @@ def start(plane: Cluster, kwok: FakeNodes, operator: Process, routers: int) -> I
         # A large one is the last in its cluster, which ends with it (see conftest.py).
         if fleet.most <= SMALL:
             fleet.remove(seconds=120)
+
+
+def _clear(api: Api) -> None:
+    """Delete what other suites have left in namespaces that go, which may take minutes: this operator would
+    take it for its own, and drain it.
+    """
+    for one in api.list(PLAIT, "SharedKVDeployment"):
+        namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
+        # One whose namespace is gone can be deleted, and not be patched.
+        with contextlib.suppress(RefusedError):
+            release_finalizers(api, namespace)
+        with contextlib.suppress(RefusedError):
+            api.delete(PLAIT, "SharedKVDeployment", name, namespace)
+    until(
+        lambda: not _others(api),
+        "others' deployments are gone",
+        seconds=60,
+        why_not=lambda: str(_others(api)),
+    )
 
 
 def _others(api: Api) -> list[str]:
