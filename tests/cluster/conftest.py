@@ -108,22 +108,9 @@ def helm(plane: Cluster) -> Helm:
 @pytest.fixture(scope="session")
 def crds(plane: Cluster) -> list[str]:
     """Names of Plait's CRDs, which are established."""
-    names = []
-    for manifest in definitions():
-        plane.api.apply(manifest)
-        names.append(manifest["metadata"]["name"])
-    for name in names:
-        plane.api.until(
-            "apiextensions.k8s.io/v1",
-            "CustomResourceDefinition",
-            name,
-            "",
-            lambda crd: any(
-                c["type"] == "Established" and c["status"] == "True" for c in crd["status"]["conditions"]
-            ),
-            what=f"CRD {name} established",
-        )
-    return names
+    made = definitions()
+    plane.api.establish(*made)
+    return [manifest["metadata"]["name"] for manifest in made]
 
 
 @pytest.fixture

@@ -144,6 +144,24 @@ class Api:
             if refused.code != 404:
                 raise
 
+    def establish(self, *definitions: Manifest) -> None:
+        """Apply CustomResourceDefinitions, and wait until their kinds are served."""
+        for definition in definitions:
+            self.apply(definition)
+        for definition in definitions:
+            name = definition["metadata"]["name"]
+            self.until(
+                definition["apiVersion"],
+                definition["kind"],
+                name,
+                "",
+                lambda crd: any(
+                    c["type"] == "Established" and c["status"] == "True"
+                    for c in crd.get("status", {}).get("conditions", [])
+                ),
+                what=f"CRD {name} established",
+            )
+
     def watch(
         self,
         version: str,

@@ -14,16 +14,4 @@ CRD = Path(__file__).with_name("crd.yaml")
 @pytest.fixture(scope="session")
 def lws(api: Api) -> None:
     """The kind is served. It is optional to Plait, so only tests that ask for it see it."""
-    made = yaml.safe_load(CRD.read_text())
-    api.apply(made)
-    api.until(
-        made["apiVersion"],
-        made["kind"],
-        made["metadata"]["name"],
-        "",
-        lambda crd: any(
-            c["type"] == "Established" and c["status"] == "True"
-            for c in crd.get("status", {}).get("conditions", [])
-        ),
-        what="LeaderWorkerSet's API",
-    )
+    api.establish(yaml.safe_load(CRD.read_text()))

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from tests.cluster.harness.api import Api
 from tests.cluster.harness.certificates import SERVER, Authority, pem
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.failure import tail
@@ -32,8 +31,7 @@ def real_lws(plane: Cluster) -> Iterator[None]:
     sources, api = Path(SOURCES), plane.api
     kinds = sorted((sources / "config/crd/bases").glob("*.yaml"))
     assert kinds, f"PLAIT_LWS = {SOURCES!r}: no config/crd/bases in it. Give the sources of LeaderWorkerSet"
-    for path in kinds:
-        _establish(api, yaml.safe_load(path.read_text()))
+    api.establish(*(yaml.safe_load(path.read_text()) for path in kinds))
     folder = plane.instance.run / "lws"
     folder.mkdir(exist_ok=True)
     authority = Authority.new("plait-test-lws")
@@ -74,21 +72,6 @@ def real_lws(plane: Cluster) -> Iterator[None]:
     yield
     for hook in hooks:
         api.delete(hook["apiVersion"], hook["kind"], hook["metadata"]["name"])
-
-
-def _establish(api: Api, crd: dict[str, Any]) -> None:
-    api.apply(crd)
-    api.until(
-        crd["apiVersion"],
-        crd["kind"],
-        crd["metadata"]["name"],
-        "",
-        lambda found: any(
-            c["type"] == "Established" and c["status"] == "True"
-            for c in found.get("status", {}).get("conditions", [])
-        ),
-        what=crd["metadata"]["name"],
-    )
 
 
 def _here(configuration: dict[str, Any], *, bundle: bytes) -> dict[str, Any]:

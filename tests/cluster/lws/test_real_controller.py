@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.cluster.faults.stack import FLAGS
+from tests.cluster.faults.stack import FLAGS, Json, spec
 from tests.cluster.harness.api import PLAIT, Api
 from tests.cluster.harness.fake_nodes import FakeNodes
 from tests.cluster.harness.operators import Operators
@@ -23,23 +23,9 @@ pytestmark = [
     pytest.mark.usefixtures("real_lws", "crds"),
 ]
 
-Json = dict[str, Any]
 LWS = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
 GROUPS, NODES_PER_GROUP = 2, 2
-SPEC: Json = {
-    "model": {
-        "name": "glm-5",
-        "family": "glm-5-fp8",
-        "contextLength": 65536,
-        "source": {"hostPath": {"path": "/models/glm-5"}},
-    },
-    "engine": {"image": "sglang:v0.5.17"},
-    "prefill": {"replicas": GROUPS, "contextParallel": 8, "nodesPerGroup": NODES_PER_GROUP},
-    "decode": {"replicas": 1},
-    "router": {"replicas": 0},
-    "transfer": {"backend": "mooncake_tcp"},
-    "rollout": {"maxUnavailable": 0, "maxSurge": 1, "drainSeconds": 1},
-}
+SPEC = spec(prefill={"replicas": GROUPS, "nodesPerGroup": NODES_PER_GROUP}, decode={"replicas": 1})
 
 
 class Groups:

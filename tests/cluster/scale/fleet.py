@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from tests.cluster.conftest import release_finalizers
+from tests.cluster.faults.stack import spec
 from tests.cluster.harness.api import PLAIT, Api
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.fake_nodes import node
@@ -22,20 +23,7 @@ PODS_OF_EACH: Final = 5
 """One prefill group, two decode pods, two routers."""
 _PODS_OF_A_NODE: Final = 250
 _NUMBERS: Final = itertools.count(1)
-SPEC: Final[Json] = {
-    "model": {
-        "name": "glm-5",
-        "family": "glm-5-fp8",
-        "contextLength": 65536,
-        "source": {"hostPath": {"path": "/models/glm-5"}},
-    },
-    "engine": {"image": "sglang:v0.5.17"},
-    "prefill": {"replicas": 1, "contextParallel": 8},
-    "decode": {"replicas": 2},
-    "router": {"replicas": 2},
-    "transfer": {"backend": "mooncake_tcp"},
-    "rollout": {"maxUnavailable": 0, "maxSurge": 1, "drainSeconds": 1},
-}
+SPEC: Final[Json] = spec(prefill={"replicas": 1}, decode={"replicas": 2}, router={"replicas": 2})
 # Of ten edits seven change a Service, two the number of routers, and one rolls the decode role.
 _EDITS: Final = (
     "service",
