@@ -12,21 +12,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from harness.model import make_model
+
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model in the GLM-5 shape: 16 index heads, top-k 64, so that selection matters."""
     return make_model(tmp_path_factory.mktemp("model") / "tiny", topk=64)
-
-
-def make_model(folder: Path, *, topk: int) -> Path:
-    from typer.testing import CliRunner
-
-    from plait.cli import app
-
-    result = CliRunner().invoke(app, ["model", "tiny", str(folder), "--topk", str(topk)])
-    assert result.exit_code == 0, result.output
-    return folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

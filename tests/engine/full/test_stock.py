@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import make_model
 from harness import engines
 from harness.ask import ask, ask_pair, prompt
 from harness.compare import against_stock
+from harness.model import make_model
 
 pytestmark = [pytest.mark.stack, pytest.mark.full]
 
