@@ -149,17 +149,37 @@ def _measured(files: Files) -> Iterator[str]:
 
 
 def _equality(files: Files) -> Iterator[str]:
-    yield "| run | cases | replicated repeats itself | of these, shared is equal | worst own | worst shared |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "| run | of | cases | replicated repeats itself | of these, shared is equal "
+        "| worst own | worst shared |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     for name, told in files.items():
         rows = told.get("rows", [])
         if not rows or "own_spread" not in rows[0]:
             continue
         same = [row for row in rows if row["own_spread"] == 0]
-        equal = sum(row["shared"] == 0 and row.get("shared_ids", row.get("same_id")) for row in same)
-        own, shared = (max(row[key] for row in rows) for key in ("own_spread", "shared"))
-        cells = (f"[{name}](figures/{name})", len(rows), len(same), equal, f"{own:.2f}", f"{shared:.2f}")
+        equal = sum(_worst(row["shared"]) == 0 and _all_equal(row) for row in same)
+        own, shared = (max(_worst(row[key]) for row in rows) for key in ("own_spread", "shared"))
+        cells = (f"[{name}](figures/{name})", _engine(told), len(rows), len(same), equal, f"{own:.2f}", f"{shared:.2f}")
         yield f"| {' | '.join(map(str, cells))} |"
+
+
+def _engine(told: Mapping[str, Any]) -> str:
+    """What was run: ranks, kernel, cache."""
+    words = (f"CP {told['cp']}" if "cp" in told else "", told.get("backend", ""), told.get("cache", ""))
+    return ", ".join(str(word).split(",")[0] for word in words if word)
+
+
+def _worst(spread: float | Mapping[str, float]) -> float:
+    """Of a run with several ways to gather, the worst of them."""
+    return max(spread.values()) if isinstance(spread, Mapping) else spread
+
+
+def _all_equal(row: Mapping[str, Any]) -> bool:
+    """Whether the shared layout gave the replicated one's ids, in every way it was asked in."""
+    told = row["shared_ids"] if "shared_ids" in row else row["same_id"]
+    return all(told.values()) if isinstance(told, Mapping) else bool(told)
 
 
 def _files(files: Files) -> Iterator[str]:

@@ -30,6 +30,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.gpu.cache_flags import CACHES, PREFILL_BACKENDS, cache_flags
+from tests.gpu.one_gpu import one_gpu
+
 from plait.engine.launch import EngineLaunch, decode_launch, prefill_launch
 from plait.model.shape import TinyShape
 from plait.model.write import write_tiny
@@ -86,7 +89,7 @@ def start(
 ) -> Running:
     """An engine whose name is that of its folder; in it the engine makes one of its own for its state."""
     log = folder / f"{name}.log"
-    env = {**os.environ, **launch.env, "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices)), **launch.env}
     with log.open("wb") as out:
         process = subprocess.Popen(launch.argv, env=env, stdout=out, stderr=out, start_new_session=True)
     return Running(name, url, log, folder / name / state, process)
@@ -178,8 +181,7 @@ def launches(
     layout: str, way: str, model: Path, folder: Path, args: argparse.Namespace
 ) -> tuple[EngineLaunch, EngineLaunch]:
     common = [
-        *("--kv-cache-dtype", "fp8_e4m3", "--dsa-prefill-backend", args.backend),
-        *("--dsa-decode-backend", "flashmla_kv", "--sampling-backend", "pytorch"),
+        *cache_flags(args.kv, args.backend),
         *("--mem-fraction-static", "0.3", "--random-seed", "1"),
     ]
     env = {
@@ -187,6 +189,7 @@ def launches(
         "PLAIT_DEBUG_CHECKS": "1" if args.checks else "0",
         "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER": "65536",
     }
+    flags, one = one_gpu(args.cp, nccl=args.one_gpu) if args.one_gpu else ((), {})
     name = f"{layout}-{way}"
     prefill = prefill_launch(
         model=model,
@@ -201,8 +204,8 @@ def launches(
         context_length=CONTEXT,
         state_dir=folder / f"{name}-prefill",
         cpu=False,
-        extra=common,
-        env={**env, "PLAIT_GATHER_PATH": way},
+        extra=[*common, *flags],
+        env={**env, **one, "PLAIT_GATHER_PATH": way},
     )
     decode = decode_launch(
         model=model,
@@ -239,7 +242,7 @@ def run(layout: str, way: str, model: Path, args: argparse.Namespace) -> list[li
             decode,
             f"http://127.0.0.1:{DECODE_PORT}",
             args.folder,
-            [args.cp - 1 if args.share_gpu else args.cp],
+            [0 if args.one_gpu else args.cp - 1 if args.share_gpu else args.cp],
             state=f"decode-{DECODE_PORT}",
         ),
     ]
@@ -309,10 +312,12 @@ def report(answers: dict[str, list[list[list[dict[str, Any]]]]], args: argparse.
     result = {
         "cp": args.cp,
         "backend": args.backend,
+        "kv": args.kv,
         "chunk": args.chunk,
         "split": args.split,
         "checks": args.checks,
-        "decode_shares_gpu": args.share_gpu,
+        "decode_shares_gpu": args.share_gpu or bool(args.one_gpu),
+        "all_on_one_gpu": bool(args.one_gpu),
         "cases": len(rows),
         "exact_in_replicated": len(exact_rows),
         "exact_in_shared": {
@@ -336,8 +341,12 @@ def main() -> None:
     parser.add_argument("--cp", type=int, default=2)
     parser.add_argument("--chunk", type=int, default=512)
     parser.add_argument("--split", default="page-interleave")
-    parser.add_argument("--backend", default="flashmla_kv", choices=["flashmla_kv"])
+    parser.add_argument("--backend", default="flashmla_kv", choices=PREFILL_BACKENDS)
+    parser.add_argument("--kv", default="fp8_e4m3", choices=CACHES, help="of the cache")
     parser.add_argument("--share-gpu", action="store_true", help="decode on the group's last GPU")
+    parser.add_argument(
+        "--one-gpu", metavar="NCCL", help="all of it on GPU 0, with this NCCL library (2.30 or newer)"
+    )
     parser.add_argument("--checks", action="store_true", help="poison the scratch and check owners")
     parser.add_argument("--ways", default="auto,copy", help="PLAIT_GATHER_PATH of each shared stack")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/plait-gpu-pairs"))

@@ -87,11 +87,23 @@ def test_only_runs_beside_a_second_replicated_one_are_compared() -> None:
         {"own_spread": 0.0, "shared": 0.25, "same_id": True},
         {"own_spread": 1.5, "shared": 0.0, "same_id": True},
     ]
-    files = {"a.json": {"rows": rows}, "b.json": {"rows": [{"ratio": 1}]}, "c.json": {}}
+    told = {"cp": 2, "backend": "flashmla_kv", "cache": "fp8_e4m3, page 64", "rows": rows}
+    files = {"a.json": told, "b.json": {"rows": [{"ratio": 1}]}, "c.json": {}}
     page = render("<!-- equality -->\n<!-- end -->\n", files)
-    assert "| [a.json](figures/a.json) | 4 | 3 | 1 | 1.50 | 0.25 |" in page
+    assert "| [a.json](figures/a.json) | CP 2, flashmla_kv, fp8_e4m3 | 4 | 3 | 1 | 1.50 | 0.25 |" in page
     assert "b.json" not in page
     assert performance.PAGE.exists()
+
+
+def test_of_several_ways_to_gather_the_worst_counts() -> None:
+    rows = [
+        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.0}, "shared_ids": {"auto": True, "copy": True}},
+        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.5}, "shared_ids": {"auto": True, "copy": True}},
+        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.0}, "shared_ids": {"auto": True, "copy": False}},
+        {"own_spread": 2.0, "shared": {"auto": 0.1, "copy": 0.0}, "shared_ids": {"auto": True, "copy": True}},
+    ]
+    page = render("<!-- equality -->\n<!-- end -->\n", {"a.json": {"rows": rows}})
+    assert "| [a.json](figures/a.json) |  | 4 | 3 | 1 | 2.00 | 0.50 |" in page
 
 
 def test_of_kernels_the_worst_counts() -> None:

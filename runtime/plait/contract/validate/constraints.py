@@ -146,8 +146,8 @@ TOGETHER: dict[Role, tuple[Together, ...]] = {
             "fp8_e4m3",
             Constraint(
                 lambda value: value != "flashmla_sparse",
-                "without a prefix this kernel attends over the gathered FP8 chunk itself, not over Plait's "
-                "dense view",
+                "its answers from an FP8 cache have been held against the replicated layout's without cached "
+                "prefixes only, not over a dense view with one, nor against the stock engine's",
                 "--dsa-prefill-backend flashmla_kv",
             ),
         ),
