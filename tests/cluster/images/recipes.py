@@ -132,14 +132,20 @@ def model(folder: Path) -> Path:
     return folder
 
 
+_taken: set[tuple[Path, str]] = set()
+
+
 def load(cluster: Cluster, *names: str) -> None:
-    """Build these images (of NAMES), and have the cluster's node take them in."""
+    """Build these images (of NAMES), and have the cluster's node take them in: once for all suites."""
     folder = cluster.instance.run / "images"
     node = cluster.start_node()
     for name in names:
+        if (folder, name) in _taken:
+            continue
         archive = write(folder, name)
         node.take(archive)
         archive.unlink()
+        _taken.add((folder, name))
 
 
 def write(folder: Path, name: str) -> Path:
