@@ -161,7 +161,8 @@ def _equality(files: Files) -> Iterator[str]:
         same = [row for row in rows if row["own_spread"] == 0]
         equal = sum(_worst(row["shared"]) == 0 and _all_equal(row) for row in same)
         own, shared = (max(_worst(row[key]) for row in rows) for key in ("own_spread", "shared"))
-        cells = (f"[{name}](figures/{name})", _engine(told), len(rows), len(same), equal, f"{own:.2f}", f"{shared:.2f}")
+        link, counts = f"[{name}](figures/{name})", (len(rows), len(same), equal)
+        cells = (link, _engine(told), *counts, f"{own:.2f}", f"{shared:.2f}")
         yield f"| {' | '.join(map(str, cells))} |"
 
 

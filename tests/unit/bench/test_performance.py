@@ -96,11 +96,12 @@ def test_only_runs_beside_a_second_replicated_one_are_compared() -> None:
 
 
 def test_of_several_ways_to_gather_the_worst_counts() -> None:
+    same = {"auto": True, "copy": True}
     rows = [
-        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.0}, "shared_ids": {"auto": True, "copy": True}},
-        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.5}, "shared_ids": {"auto": True, "copy": True}},
-        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.0}, "shared_ids": {"auto": True, "copy": False}},
-        {"own_spread": 2.0, "shared": {"auto": 0.1, "copy": 0.0}, "shared_ids": {"auto": True, "copy": True}},
+        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.0}, "shared_ids": same},
+        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.5}, "shared_ids": same},
+        {"own_spread": 0.0, "shared": {"auto": 0.0, "copy": 0.0}, "shared_ids": same | {"copy": False}},
+        {"own_spread": 2.0, "shared": {"auto": 0.1, "copy": 0.0}, "shared_ids": same},
     ]
     page = render("<!-- equality -->\n<!-- end -->\n", {"a.json": {"rows": rows}})
     assert "| [a.json](figures/a.json) |  | 4 | 3 | 1 | 2.00 | 0.50 |" in page

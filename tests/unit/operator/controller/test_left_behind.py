@@ -1,4 +1,4 @@
-"""A deployment that the API server shows and lets nobody write: its namespace went while the kind was not served.
+"""A deployment that is shown and that nobody may write: its namespace went while the kind was not served.
 
 The client and the applier are stand-ins here: such a thing comes of a moment in which an API server starts.
 """
@@ -16,7 +16,7 @@ from plait_operator.apply.applier import Applier, Outcome
 from plait_operator.apply.client import Client
 from plait_operator.apply.meters import Meters
 from plait_operator.children.context import Release
-from plait_operator.controller.queue import Turn, WorkQueue
+from plait_operator.controller.queue import WorkQueue
 from plait_operator.controller.reconcile import Reconciler
 from plait_operator.controller.store import Key, Store
 from plait_operator.observed import Ref
