@@ -142,11 +142,11 @@ def test_a_small_fleet_follows_edits_with_and_without_routers_that_answer(
     assert filled["objects"]["Pod"] >= SMALL * PODS_OF_EACH
     assert Figures.of(operator).objects.get("SharedKVDeployment") == SMALL, _others(api)
     assert measure.quiet(3.0)["writes"] == 0
-    answering = measure.churn(minutes=0.25, rate=RATE)
+    answering = measure.churn(minutes=0.15, rate=RATE)
     # Connections are taken and nothing comes: each question lasts for its whole second.
     os.kill(routers, signal.SIGSTOP)
     try:
-        silent = measure.churn(minutes=0.25, rate=RATE)
+        silent = measure.churn(minutes=0.15, rate=RATE)
     finally:
         os.kill(routers, signal.SIGCONT)
     assert Figures.of(operator).polls["unreachable"] > 0
