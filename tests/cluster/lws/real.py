@@ -25,9 +25,9 @@ _NAME: Final = "lws-controller"
 _OWN_PODS: Final = {"matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}]}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def real_lws(plane: Cluster) -> Iterator[None]:
-    """The kind, its webhooks and its controller, which leads."""
+    """The kind, its webhooks and its controller, which leads. Gone after the module: other tests play it."""
     sources, api = Path(SOURCES), plane.api
     kinds = sorted((sources / "config/crd/bases").glob("*.yaml"))
     assert kinds, f"PLAIT_LWS = {SOURCES!r}: no config/crd/bases in it. Give the sources of LeaderWorkerSet"
@@ -72,6 +72,7 @@ def real_lws(plane: Cluster) -> Iterator[None]:
     yield
     for hook in hooks:
         api.delete(hook["apiVersion"], hook["kind"], hook["metadata"]["name"])
+    plane.components.stop(_NAME, seconds=10)
 
 
 def _here(configuration: dict[str, Any], *, bundle: bytes) -> dict[str, Any]:
