@@ -1,12 +1,34 @@
-"""What holds for every test: the collector of cycles leaves alone what was there before the first one."""
+"""What holds for every test: the collector of cycles leaves alone what was there before the first one, and
+what the tests on a cluster are told by the environment is nothing to the others."""
 
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 
+OF_THE_CLUSTER = (
+    "PLAIT_CLUSTER",
+    "PLAIT_CLUSTER_CACHE",
+    "PLAIT_CLUSTER_KEEP",
+    "PLAIT_CLUSTER_RUN",
+    "PLAIT_FIGURES",
+    "PLAIT_GROW_MINUTES",
+    "PLAIT_LWS",
+    "PLAIT_SCALE",
+    "PLAIT_SOAK_MINUTES",
+)
+"""Engines refuse a PLAIT_ variable that they do not know; whoever runs all tests may have set these for all."""
+
 gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Away with them where no test of this run is one on a cluster."""
+    if not any("tests/cluster" in item.path.as_posix() for item in items):
+        for name in OF_THE_CLUSTER:
+            os.environ.pop(name, None)
 
 
 @pytest.hookimpl(trylast=True)
