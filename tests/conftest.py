@@ -19,7 +19,7 @@ OF_THE_CLUSTER = (
     "PLAIT_SCALE",
     "PLAIT_SOAK_MINUTES",
 )
-"""Engines refuse a PLAIT_ variable that they do not know; whoever runs all tests may have set these for all."""
+"""Engines refuse a PLAIT_ variable that they do not know, and whoever runs all tests may have set these."""
 
 gc.disable()
 
