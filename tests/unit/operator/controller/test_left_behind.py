@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
+from tests.unit.operator.controller.conftest import Clock
 from tests.unit.operator.controller.test_store import KEY, body
 
 from plait_operator.actions import Plan
@@ -41,21 +42,9 @@ class Server:
         return self.outcome
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def server() -> Server:
     return Server()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -5,23 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.unit.operator.controller.conftest import Clock
 
 from plait_operator.controller.queue import WorkQueue
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
