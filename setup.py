@@ -41,6 +41,7 @@ HOT = (
     "routes/prompts.py",
     "samples/fields.py",
     "sse.py",
+    "standstill.py",
     "tally.py",
     "upstream/connection.py",
     "upstream/fetch.py",

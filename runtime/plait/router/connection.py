@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 
 from plait.router.errors import RouterError
 from plait.router.incoming import Headers, Incoming, PromptHandler
+from plait.router.standstill import Deadline
 
 log = logging.getLogger("plait.router.connection")
 
@@ -89,7 +90,7 @@ class ClientConnection:
         self._head_bytes = 0
         self._refused = False
         self._leaving = False
-        self._late_timer: asyncio.TimerHandle | None = None
+        self._late_timer: Deadline | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -416,7 +417,7 @@ class ClientConnection:
     # Refusals.
 
     def _arm(self, seconds: float, late: Callable[[], None]) -> None:
-        self._late_timer = self._loop.call_later(seconds, late)
+        self._late_timer = Deadline(self._loop, seconds, late)
 
     def _disarm(self) -> None:
         if self._late_timer is not None:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
-from tests.router.harness.bench import Bench
+import pytest_asyncio
+from tests.router.harness.bench import Bench, bench
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MIB = 1 << 20
 # All at once, again and again: a connection costs some KiB while it is open, and nothing afterwards.
 BURST, WARM_UP, BURSTS = 200, 4, 15
 GROWTH = 4 * MIB
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def it() -> AsyncIterator[Bench]:
+    """The usual deadlines: so many at once take the mock engines longer than the shared bench waits."""
+    async with bench(flags=()) as made:
+        yield made
+        await made.nothing_left()
 
 
 async def test_connections_that_come_and_go_leave_no_memory(it: Bench) -> None:

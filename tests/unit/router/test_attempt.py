@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -328,6 +329,19 @@ async def test_watch_keeps_deadlines_and_lets_go_of_what_is_over() -> None:
     again.d.due = again.p.due = 0.0
     watch.add(again.attempt)
     await until(lambda: again.attempt.failure is not None)
+    watch.close()
+
+
+async def test_watch_that_stood_still_lets_what_came_meanwhile_be_read_first() -> None:
+    watch, it = Watch(), Try()
+    watch.add(it.attempt)
+    it.p.due = it.loop.time() + Watch.TICK / 2
+    time.sleep(5 * Watch.TICK)
+    await asyncio.sleep(Watch.TICK / 2)
+    assert it.attempt.failure is None
+    # Once: a loop that is late again and again still keeps its deadlines.
+    time.sleep(5 * Watch.TICK)
+    await until(lambda: it.attempt.failure is not None)
     watch.close()
 
 

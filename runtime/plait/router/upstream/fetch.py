@@ -6,6 +6,7 @@ import asyncio
 import functools
 from typing import NamedTuple
 
+from plait.router.standstill import Patience
 from plait.router.upstream.connection import Fault, Headers, Receiver
 from plait.router.upstream.pool import Pool
 
@@ -53,7 +54,7 @@ async def fetch(
 
 async def _once(pool: Pool, request: bytes, seconds: float, *, fresh: bool) -> Answer:
     wait = _Wait()
-    async with asyncio.timeout(seconds):
+    async with Patience(seconds):
         sending = pool.send([request], wait, fresh=fresh)
         try:
             return await wait.answer

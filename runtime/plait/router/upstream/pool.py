@@ -13,6 +13,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from plait.router.engine_tls import EngineTrust
+from plait.router.standstill import Patience
 from plait.router.upstream.connection import Buffer, Connection, Fault, Owner, Receiver
 
 # Engines (uvicorn) close an idle connection after 5 s: used again just then, it would fail.
@@ -113,7 +114,7 @@ class Pool(Owner):
         began = self._loop.time()
         tls = None if self._trust is None else self._trust.context
         try:
-            async with asyncio.timeout(self.connect_seconds):
+            async with Patience(self.connect_seconds):
                 _, made = await self._loop.create_connection(self._make, self.host, self.port, ssl=tls)
         except TimeoutError:
             receiver.on_failed(Fault.REFUSED, f"took no connection within {self.connect_seconds:g} s")
