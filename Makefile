@@ -13,6 +13,13 @@ BENCH_ARGS ?=
 # Unit tests that start the router as a process.
 PROCESS_TESTS := $(addprefix tests/unit/router/,test_server.py processes/test_supervisor.py)
 
+# Unit tests with time limits need the machine alone; the others share it, two processes of one thread each.
+ROOMS_WITH_LIMITS := tests/unit/peer tests/unit/router tests/unit/stack
+ALONE := $(ROOMS_WITH_LIMITS)
+TOGETHER := tests/unit $(addprefix --ignore=,$(ROOMS_WITH_LIMITS)) --numprocesses=2
+# What PYTEST_ARGS selects may all be in one of the two runs; without it, a run that finds no test fails.
+NONE_MAY_FIT = $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
+
 .PHONY: help setup demo test test-unit test-full test-router-compiled bench-router soak-router \
   cluster-programs test-cluster test-cluster-full soak-cluster lint types layers clean
 .DEFAULT_GOAL := help
@@ -43,13 +50,16 @@ demo: $(STAMP)
 	@$(BIN)/plait demo
 
 test: $(STAMP)
-	@$(PYTEST) tests/unit tests/router tests/engine -m 'not full and not gpu' $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) $(TOGETHER) -m 'not full and not gpu' $(PYTEST_ARGS) $(NONE_MAY_FIT)
+	@$(PYTEST) $(ALONE) tests/router tests/engine -m 'not full and not gpu' $(PYTEST_ARGS) $(NONE_MAY_FIT)
 
 test-unit: $(STAMP)
-	@$(PYTEST) tests/unit -m 'not full and not gpu' $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) $(TOGETHER) -m 'not full and not gpu' $(PYTEST_ARGS) $(NONE_MAY_FIT)
+	@$(PYTEST) $(ALONE) -m 'not full and not gpu' $(PYTEST_ARGS) $(NONE_MAY_FIT)
 
 test-full: $(STAMP)
-	@$(PYTEST) tests/unit tests/router tests/engine -m 'not gpu' $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) $(TOGETHER) -m 'not gpu' $(PYTEST_ARGS) $(NONE_MAY_FIT)
+	@$(PYTEST) $(ALONE) tests/router tests/engine -m 'not gpu' $(PYTEST_ARGS) $(NONE_MAY_FIT)
 
 # Two steps: a build that fails must not be taken for a router of the checkout.
 test-router-compiled: $(STAMP)

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import gc
 import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
 
 OF_THE_CLUSTER = (
     "PLAIT_CLUSTER",
@@ -38,3 +42,17 @@ def pytest_collection_finish() -> None:
     modules are imported, looks for garbage find none and are a third of the time."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Where several processes share the tests: a file's stay together, and so do all of the engine's room,
+    which starts the stock engine once for all of them."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            room = "tests/unit/engine/"
+            return room if nodeid.startswith(room) else nodeid.split("::", 1)[0]
+
+    return Scheduling(config, log)
