@@ -111,8 +111,9 @@ class Settings:
         metadata=about(
             choice(GatherPath),
             does="How the prefix part of the dense view is fetched. auto: the cheapest way for each batch. "
-            "copy: copy engine. pull: kernel. collective: all-gather. peer-view: not at all, attention reads "
-            "the owners' pages (refused so far). One that is forced is for measurements.",
+            "copy: copy engine. pull: kernel. collective: all-gather. peer-view: only the index is fetched, "
+            "attention reads the owners' rows (not run on a GPU yet, so never by itself). One that is forced "
+            "is for measurements.",
             cost="auto: microseconds of host time for each batch. Forced: what auto would have saved.",
         ),
     )

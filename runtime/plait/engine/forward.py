@@ -1,7 +1,12 @@
 """The one place where a forward learns of the layout: after the engine has built its attention metadata.
 
 Writes: `out_cache_loc` becomes this rank's PHYSICAL slots, one for each padded row (padding goes to the
-dummy slot 0), so every stock writer works unchanged. Reads: the page tables become slots of the dense view.
+dummy slot 0), so every stock writer works unchanged. Reads: the page tables become slots of the dense view;
+where attention reads the other ranks' rows in place, its table (`page_table_1`) becomes rows of what spans
+all ranks, and the indexer's (`real_page_table`) stays the dense view's.
+
+HAZARD: the engine's top-k v2 takes attention's slots from the indexer's table. It is for decode's shape (no
+row starts), which no extend of the indexer has.
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ from plait.engine import state
 from plait.engine.index_path import flat_list, takes_flat_list, without_flat_list
 from plait.engine.install import implements
 from plait.engine.strategy import OwnerSplitMetadata
+from plait.gather.peer_view import peer_table
+from plait.gather.policy import Path
 from plait.gather.upload import uploaded
 from plait.layout import slot_owner, slot_physical
 
@@ -46,9 +53,11 @@ def _shared(tables: Any, forward_batch: Any, metadata: OwnerSplitMetadata) -> An
     if not getattr(forward_batch, "plait_slots_are_physical", False):
         forward_batch.out_cache_loc = own_slots(forward_batch.out_cache_loc, metadata)
         forward_batch.plait_slots_are_physical = True
+    decision = pool.begin(metadata.gather, rows=metadata.padded)
     dense = dense_tables(tables, metadata)
-    pool.begin(metadata.gather, rows=metadata.padded)
-    return dense
+    if decision.prefix is not Path.DIRECT:
+        return dense
+    return in_place(tables, dense, pages_per_rank=pool.gather.pages_per_rank)
 
 
 def own_slots(logical: torch.Tensor, metadata: OwnerSplitMetadata) -> torch.Tensor:
@@ -71,6 +80,21 @@ def dense_tables(tables: Any, metadata: OwnerSplitMetadata) -> Any:
     width = torch.arange(wide.shape[1], device=wide.device)
     slots = (first[:, None] + width[None]).to(wide.dtype)
     return dataclasses.replace(tables, page_table_1=slots, real_page_table=slots[:, ::PAGE_SIZE] // PAGE_SIZE)
+
+
+def in_place(logical: Any, dense: Any, *, pages_per_rank: int) -> Any:
+    """`dense`, with attention's page table turned from the `logical` slots to rows of what spans all ranks.
+
+    Raises RuntimeError where the two do not stand for the same requests.
+    """
+    slots = logical.page_table_1
+    if slots.shape != dense.page_table_1.shape:
+        raise RuntimeError(
+            f"the engine made a page table of shape {tuple(slots.shape)} for a batch of which this rank has "
+            f"{tuple(dense.page_table_1.shape)}"
+        )
+    rows = peer_table(slots, ranks=state.group().ranks, pages_per_rank=pages_per_rank)
+    return dataclasses.replace(dense, page_table_1=rows)
 
 
 @implements("layers.attention.dsa.dsa_indexer.Indexer._get_topk_ragged")

@@ -31,6 +31,7 @@ from plait.gather.copy_engine import Pull, mover_for
 from plait.gather.costs import H200, CostTable
 from plait.gather.measure import agreed, measure
 from plait.gather.peer_exchange import Spans
+from plait.gather.peer_view import in_reach
 from plait.gather.policy import (
     BatchShape,
     Decision,
@@ -41,7 +42,11 @@ from plait.gather.policy import (
 )
 from plait.gather.trace import Trace
 
-_FORCED = {GatherPath.COPY: Path.COPY, GatherPath.PULL: Path.PULL}
+_FORCED = {
+    GatherPath.COPY: Path.COPY,
+    GatherPath.PULL: Path.PULL,
+    GatherPath.PEER_VIEW: Path.DIRECT,
+}
 _TOLD: dict[Path, GatherPathName] = {
     Path.COPY: "copy",
     Path.PULL: "pull",
@@ -86,12 +91,15 @@ class PoolGather:
         device = kinds[0].buffers[0].device
         rank = state.group().rank
         readers: dict[str, dict[Path, Reader]]
+        self.pages_per_rank = 0
+        """From one rank's first MLA page to the next one's, where attention reads in place; else 0."""
         if peers is None:
             self.costs = share_from_first(_table())
             readers = {kind.name: _collective(kind, physical_pages, self.stats) for kind in kinds}
         else:
             over = _OverPeers(kinds, peers)
             self.costs = share_from_first(over.measured(_table()))
+            self.pages_per_rank = over.pages_per_rank
             readers = over.readers(self.costs, self.stats)
         self._gather = BatchGather(
             readers, rank=rank, device=device, meet=None if peers is None else peers.barriers.batch.meet
@@ -122,8 +130,10 @@ class PoolGather:
         shape = BatchShape.of(plan, rows=rows, tokens=longest, row=self._row, costs=self.costs)
         forced = _FORCED.get(settings.gather_path)
         if forced is None:
+            # Not in place: until a GPU has shown it, who wants it asks for it.
             return choose(shape, self.costs, peers=peers, direct=False, prefetch=settings.prefetch)
-        options = peer_options(shape, self.costs, direct=False, prefetch=settings.prefetch)
+        direct = forced is Path.DIRECT
+        options = peer_options(shape, self.costs, direct=direct, prefetch=settings.prefetch)
         # A batch without a prefix has nothing to force: its chunk comes the one way there is.
         wanted = [option for option in options if option.prefix is forced]
         return min(wanted or options, key=lambda option: option.cost_us)
@@ -132,11 +142,6 @@ class PoolGather:
 def _check_forced(*, mapped: bool) -> None:
     """End the process where the way that was asked for cannot be gone: a measurement would be another's."""
     way = state.settings.gather_path
-    if way is GatherPath.PEER_VIEW:
-        stop(
-            "PLAIT_GATHER_PATH = peer-view: the engine does not read other ranks' pages in place yet. Fix: "
-            "auto, copy or pull"
-        )
     if way in _FORCED and not mapped:
         stop(
             f"PLAIT_GATHER_PATH = {way.value}: the ranks of this group do not map each other's memory "
@@ -145,7 +150,7 @@ def _check_forced(*, mapped: bool) -> None:
 
 
 class _OverPeers:
-    """All kinds over mapped memory."""
+    """All kinds over mapped memory. `pages_per_rank`: 0 where MLA rows are not to be read in place."""
 
     def __init__(self, kinds: Sequence[Kind], peers: PeerPools) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
@@ -161,6 +166,19 @@ class _OverPeers:
             )
             for kind in kinds
         }
+        self.pages_per_rank = self._in_place() if state.settings.gather_path is GatherPath.PEER_VIEW else 0
+
+    def _in_place(self) -> int:
+        """Pages from rank to rank; ends the process where the last rank's rows have no int32 number."""
+        spans = self._spans["mla"]
+        row_bytes = spans.page_bytes // PAGE_SIZE
+        if not in_reach(stride=spans.stride, row_bytes=row_bytes, ranks=spans.ranks):
+            stop(
+                f"PLAIT_GATHER_PATH = peer-view: {spans.ranks} ranks, {spans.stride} bytes apart, have more "
+                f"rows of {row_bytes} bytes than int32 counts, in which attention takes them. Fix: auto, or "
+                "a smaller --mem-fraction-static"
+            )
+        return spans.stride // spans.page_bytes
 
     def measured(self, table: CostTable) -> CostTable:
         """`table` with this host's speeds, unless its user gave it. Every rank, at once."""
@@ -185,7 +203,7 @@ class _OverPeers:
                 pull=self._pull,
                 costs=costs,
                 stats=stats,
-                direct=False,
+                direct=name == "mla" and self.pages_per_rank > 0,
                 trace=_trace(name),
             )
             for name, kind in self._kinds.items()

@@ -22,6 +22,7 @@ from plait.engine.gathering import Kind, PoolGather, segment_name
 from plait.engine.install import IMPLEMENTATIONS, implements
 from plait.engine.peers import PeerPools, device_of, map_pools, peers_can_map
 from plait.gather import GatherPlan, GatherStats, Scratch, ScratchShape
+from plait.gather.policy import Decision
 from plait.peer import Segment
 
 INDEX_HEAD_DIM = 128
@@ -132,13 +133,14 @@ class OwnedPagePool(DSATokenToKVPool):  # type: ignore[misc]
         """Bytes of the dense scratch, both kinds and slots (0 in the replicated layout)."""
         return self._mla_scratch.nbytes + self._index_scratch.nbytes if self.shared else 0
 
-    def begin(self, plan: GatherPlan, *, rows: int) -> None:
-        """Read through the view of `plan` from now on. rows: query rows of every rank, padding included."""
+    def begin(self, plan: GatherPlan, *, rows: int) -> Decision:
+        """Read through the view of `plan` from now on, in the way that is returned. rows: query rows of every
+        rank, padding included."""
         if state.settings.debug_checks:
             self.gather.end()
             self._mla_scratch.poison()
             self._index_scratch.poison()
-        self.gather.begin(plan, rows=rows)
+        return self.gather.begin(plan, rows=rows)
 
     # Reads of attention and indexer. Writes use `kv_buffer` and `get_index_k_with_scale_buffer`: own pages.
 

@@ -54,8 +54,8 @@ def peer_readers(
 ) -> dict[Path, Reader]:
     """The readers of one kind over mapped memory.
 
-    barrier: of this kind alone. mover: shared by all kinds. direct: whether all ranks' rows are in reach of
-    int32 (`peer_view.in_reach`), so that attention may read them in place.
+    barrier: of this kind alone. mover: shared by all kinds. direct: whether it may be read in place: of the
+    MLA kind, where all ranks' rows are in reach of int32 (`peer_view.in_reach`).
     """
     now = PeerChunkExchange(spans, barrier, pull=pull)
 
@@ -109,9 +109,9 @@ class BatchGather:
         self.end()
         if self._meet is not None:
             self._meet()
-        if decision.prefix is not Path.DIRECT and not decision.prefetch and decision.prefix is not Path.COPY:
+        if not decision.prefetch and decision.prefix is not Path.COPY:
             plan = plan.undivided()  # one move a layer instead of two
-        self._reading = {kind: readers[decision.prefix] for kind, readers in self._kinds.items()}
+        self._reading = {kind: _reader(readers, decision.prefix) for kind, readers in self._kinds.items()}
         for reader in self._reading.values():
             reader.begin(plan, rank=self._rank, device=self._device, prefetch=decision.prefetch)
 
@@ -132,3 +132,8 @@ class BatchGather:
     def active(self) -> bool:
         """Whether a batch is being read."""
         return bool(self._reading)
+
+
+def _reader(readers: Mapping[Path, Reader], path: Path) -> Reader:
+    """The reader of a kind for `path`; what is not read in place is pulled where the other kind is."""
+    return readers[Path.PULL if path is Path.DIRECT and Path.DIRECT not in readers else path]

@@ -6,8 +6,7 @@ Worth it where few query rows read few of many rows; `plait.gather.policy` decid
 
 HAZARD: the engine's own reads of index pages (SGLang 0.5.17, GetKAndS) multiply a page's id by its bytes in
 int32, which overflows from page 254,200 on: in what spans all ranks that is in the first rank's neighbour.
-Index pages must be read by `plait.kernels.read_index` there, or be gathered; that is why no engine asks for
-this view yet.
+Index pages must be read by `plait.kernels.read_index` there, or be gathered, as engines do.
 """
 
 from __future__ import annotations
@@ -43,6 +42,16 @@ def peer_rows(slots: Int64Array, *, ranks: int, pages_per_rank: int) -> Int64Arr
     `plait.kernels.pages.peer_slots`."""
     there: Int64Array = slot_owner(slots, ranks) * (pages_per_rank * PAGE_SIZE) + slot_physical(slots, ranks)
     return np.where(slots < 0, slots, there)
+
+
+def peer_table(slots: torch.Tensor, *, ranks: int, pages_per_rank: int) -> torch.Tensor:
+    """A page table of logical slots as rows of what spans all ranks; same shape, dtype (int32) and device.
+
+    Entries beyond a request's length, which may be anything, become anything: no kernel may take them.
+    """
+    wide = slots.long()
+    there = slot_owner(wide, ranks) * (pages_per_rank * PAGE_SIZE) + slot_physical(wide, ranks)
+    return there.to(slots.dtype)
 
 
 def in_reach(*, stride: int, row_bytes: int, ranks: int) -> bool:

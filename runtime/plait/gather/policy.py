@@ -29,7 +29,8 @@ class Path(StrEnum):
     COLLECTIVE = "collective"
     """Into the dense view by all-gathers: where ranks cannot map each other's memory."""
     DIRECT = "direct"
-    """Not at all: attention reads them where they are."""
+    """MLA rows not at all: attention reads them where they are. Index pages are pulled at once: every query
+    row scores all of their keys, so reading them in place would save nothing."""
 
 
 class RowShape(NamedTuple):
@@ -135,11 +136,11 @@ def peer_options(batch: BatchShape, costs: CostTable, *, direct: bool, prefetch:
         else:
             options.append(Decision(Path.COPY, Path.PULL, False, chunk + copied + fragments))
     if direct:
-        # Every query row reads the rows that were chosen for it; the index keys are read once.
+        # Every query row reads the rows that were chosen for it.
         row, away = batch.row, (batch.ranks - 1) / batch.ranks
         read = batch.rows * min(row.top_k, batch.tokens) * row.mla_bytes * away
         index = (batch.prefix_bytes + batch.chunk_bytes) * row.index_bytes / row.bytes
-        cost = KINDS * costs.barrier_us + costs.direct_us(read + index)
+        cost = KINDS * costs.barrier_us + costs.direct_us(read) + costs.pull_us(1, index)
         options.append(Decision(Path.DIRECT, Path.DIRECT, False, cost))
     return options
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.unit.engine.test_strategy import Group
 
 from plait.contract.layouts import PAGE_SIZE, Layout
 from plait.engine import state
+from plait.gather.peer_view import peer_rows
+from plait.gather.policy import Decision, Path
 
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.timeout(600)]
 RANKS = 3
@@ -103,6 +106,21 @@ def test_tables_name_the_dense_slot_of_every_position(group: Group) -> None:
                 ]
 
 
+PAGES_PER_RANK = 1000
+
+
+def pool_that_reads(path: Path, begun: list[object] | None = None) -> SimpleNamespace:
+    """A pool that takes `path` for every batch, and puts their plans into `begun`."""
+
+    def begin(plan: object, *, rows: int) -> Decision:
+        assert rows > 0
+        if begun is not None:
+            begun.append(plan)
+        return Decision(path, path, False, 1.0)
+
+    return SimpleNamespace(begin=begin, gather=SimpleNamespace(pages_per_rank=PAGES_PER_RANK))
+
+
 class TestHook:
     def run(self, forward: Any, tables: Tables | None, pool: object) -> SimpleNamespace:
         from sglang.srt.layers.attention.dsa.dsa_topk_backend import TopkTransformMethod
@@ -126,7 +144,7 @@ class TestHook:
         batch = FakeBatch([64], [65], [[RANKS, RANKS + 1, RANKS + 2]])
         _, forward = group.split(batch, 1)
         begun: list[object] = []
-        monkeypatch.setattr(state, "pool", SimpleNamespace(begin=lambda plan, **_: begun.append(plan)))
+        monkeypatch.setattr(state, "pool", pool_that_reads(Path.PULL, begun))
         logical = forward.out_cache_loc.clone()
         backend = self.run(forward, tables_of(batch, [0]), state.pool)
         assert begun == [forward.attn_cp_metadata.gather]
@@ -136,6 +154,36 @@ class TestHook:
         self.run(forward, tables_of(batch, [0]), state.pool)
         assert torch.equal(forward.out_cache_loc, once), "physical slots are not turned twice"
         assert not torch.equal(once[: len(logical)], logical)
+
+    def test_rows_that_are_read_in_place_have_a_table_of_their_own(
+        self, group: Group, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Attention's: rows of all ranks' memory. The indexer's: pages of the dense view, as ever."""
+        whole = state.pool
+        for batch, rank in itertools.product(batches(), range(RANKS)):
+            monkeypatch.setattr(state, "pool", whole)
+            _, forward = group.split(batch, rank)
+            chosen = sorted({token.request for token in batch.tokens(RANKS) if token.owner == rank})
+            stock = tables_of(batch, chosen)
+            monkeypatch.setattr(state, "pool", pool_that_reads(Path.PULL))
+            dense = self.run(forward, stock, state.pool).forward_metadata
+            monkeypatch.setattr(state, "pool", pool_that_reads(Path.DIRECT))
+            found = self.run(forward, stock, state.pool).forward_metadata
+            assert torch.equal(found.real_page_table, dense.real_page_table)
+            assert found.page_table_1.dtype == stock.page_table_1.dtype
+            for row, request in enumerate(chosen):
+                slots = stock.page_table_1[row, : batch.lengths[request]].numpy().astype(np.int64)
+                there = peer_rows(slots, ranks=RANKS, pages_per_rank=PAGES_PER_RANK)
+                assert found.page_table_1[row, : len(slots)].tolist() == there.tolist()
+
+    def test_a_table_of_other_requests_is_an_error(
+        self, group: Group, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        batch = FakeBatch([0, 0], [65, 65], [[RANKS, RANKS + 1], [RANKS + 2, RANKS + 4]])
+        _, forward = group.split(batch, 0)
+        monkeypatch.setattr(state, "pool", pool_that_reads(Path.DIRECT))
+        with pytest.raises(RuntimeError, match="page table of shape"):
+            self.run(forward, tables_of(batch, [0, 1]), state.pool)
 
     @pytest.mark.parametrize("layout", [Layout.REPLICATED, Layout.SHARED])
     def test_other_batches_and_layouts_stay_stock(self, group: Group, place: Place, layout: Layout) -> None:

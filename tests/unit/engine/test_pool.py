@@ -279,16 +279,30 @@ class TestSizes:
 
 
 class TestWaysThatAreAskedFor:
+    @pytest.mark.parametrize("way", [GatherPath.COPY, GatherPath.PULL, GatherPath.PEER_VIEW])
     def test_a_way_through_mapped_memory_without_it_ends_the_start(
-        self, make: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+        self, make: Callable[..., Any], capsys: pytest.CaptureFixture[str], way: GatherPath
     ) -> None:
         with pytest.raises(SystemExit):
-            make(Layout.SHARED, gather_path=GatherPath.COPY)
-        assert "PLAIT_GATHER_PATH = copy: the ranks of this group do not map" in capsys.readouterr().err
+            make(Layout.SHARED, gather_path=way)
+        said = capsys.readouterr().err
+        assert f"PLAIT_GATHER_PATH = {way.value}: the ranks of this group do not map" in said
 
-    def test_reading_in_place_is_not_there_yet(
-        self, make: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    @pytest.mark.parametrize("more", [0, 1])
+    def test_rows_beyond_int32_cannot_be_read_in_place(
+        self, capsys: pytest.CaptureFixture[str], more: int
     ) -> None:
+        from plait.engine.gathering import _OverPeers
+
+        page = 64 * 656
+        pages = 2**31 // 64 // 4 + more  # of each of 4 ranks
+        spans = SimpleNamespace(stride=pages * page, page_bytes=page, ranks=4)
+        over = SimpleNamespace(_spans={"mla": spans})
+        if not more:
+            assert _OverPeers._in_place(over) == pages  # type: ignore[arg-type]
+            return
         with pytest.raises(SystemExit):
-            make(Layout.SHARED, gather_path=GatherPath.PEER_VIEW)
-        assert "PLAIT_GATHER_PATH = peer-view" in capsys.readouterr().err
+            _OverPeers._in_place(over)  # type: ignore[arg-type]
+        said = capsys.readouterr().err
+        assert "PLAIT_GATHER_PATH = peer-view: 4 ranks" in said
+        assert "Fix: auto" in said

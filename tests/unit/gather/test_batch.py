@@ -68,6 +68,7 @@ def plan() -> GatherPlan:
 
 def made(log: list[str], *, meet: bool = True) -> tuple[BatchGather, dict[str, dict[Path, FakeReader]]]:
     readers = {kind: {path: FakeReader(f"{kind} {path}", log) for path in Path} for kind in ("index", "mla")}
+    del readers["index"][Path.DIRECT]
     barrier = CountingBarrier(log, name="batch")
     return BatchGather(readers, rank=0, device=CPU, meet=barrier.meet if meet else None), readers
 
@@ -87,12 +88,21 @@ def test_the_barrier_stands_between_the_last_batch_and_the_first_fetch(plan: Gat
         "end index copy",
         "end mla copy",
         "meet batch",
-        "begin index direct False",
+        "begin index pull False",
         "begin mla direct False",
     ]
     assert gather.active
     gather.end()
     assert not gather.active
+
+
+def test_what_is_not_read_in_place_is_pulled_in_one_move(plan: GatherPlan) -> None:
+    gather, readers = made([])
+    gather.begin(plan, DECISIONS[-1])
+    [seen] = readers["index"][Path.PULL].plans
+    assert (seen.prefix.pages, seen.chunk.pages) == (0, plan.pages)
+    assert readers["mla"][Path.DIRECT].active
+    assert not readers["mla"][Path.PULL].active
 
 
 def test_collectives_have_no_barrier(plan: GatherPlan) -> None:
@@ -158,7 +168,7 @@ def test_every_decision_gives_every_rank_the_owners_bytes(ranks: int) -> None:
                 pull=pull_reference,
                 costs=costs,
                 stats=stats,
-                direct=True,
+                direct=name == "mla",
             )
             for name in pages
         }
@@ -182,7 +192,7 @@ def test_every_decision_gives_every_rank_the_owners_bytes(ranks: int) -> None:
                 for gather, spans in zip(gathers, kind.spans, strict=True):
                     read = gather.consume(name, layer)
                     assert read.dtype == kind.page.dtype
-                    if decision.prefix is Path.DIRECT:
+                    if decision.prefix is Path.DIRECT and name == "mla":
                         per_rank = spans.stride // spans.page_bytes
                         there = peer_pages(ids, ranks=ranks, pages_per_rank=per_rank)
                         every = page_rows(read, read.nbytes // spans.page_bytes)

@@ -11,7 +11,7 @@ from tests.unit.gather.one_process import CPU, CountingBarrier, Side
 from plait.contract.layouts import PAGE_SIZE
 from plait.gather import GatherPlan, GatherRequest
 from plait.gather.peer_exchange import Spans
-from plait.gather.peer_view import INT32_MAX, PeerView, in_reach, peer_pages, peer_rows
+from plait.gather.peer_view import INT32_MAX, PeerView, in_reach, peer_pages, peer_rows, peer_table
 from plait.kernels.pages import peer_pages_reference, peer_slots_reference
 from plait.peer import Segment
 
@@ -46,6 +46,19 @@ def test_host_and_device_say_the_same() -> None:
         assert out.tolist() == peer_pages(ids, ranks=ranks, pages_per_rank=2000).tolist()
         peer_slots_reference(given, out, ranks=ranks, rows_per_rank=2000 * PAGE_SIZE)
         assert out.tolist() == peer_rows(ids, ranks=ranks, pages_per_rank=2000).tolist()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_a_page_table_says_the_same_and_stays_int32(ranks: int) -> None:
+    rng = np.random.default_rng(ranks)
+    # So many that the product of owner and rows per rank needs every bit of an int32.
+    per_rank = INT32_MAX // PAGE_SIZE // ranks
+    slots = rng.integers(0, ranks * per_rank * PAGE_SIZE, (5, 130))
+    slots[0, :2] = 0, ranks * per_rank * PAGE_SIZE - 1
+    table = peer_table(torch.from_numpy(slots).int(), ranks=ranks, pages_per_rank=per_rank)
+    assert table.dtype == torch.int32
+    assert table.tolist() == peer_rows(slots, ranks=ranks, pages_per_rank=per_rank).tolist()
+    assert int(table.min()) >= 0
 
 
 def test_reach_ends_with_the_last_int32() -> None:

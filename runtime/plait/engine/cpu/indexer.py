@@ -74,17 +74,20 @@ def forward_native(
     request = metadata.get_token_to_batch_idx()
     if request is None:
         request = torch.arange(lengths.shape[0])
-    table, pool = metadata.get_page_table_1(), get_token_to_kv_pool()
+    # As on a GPU: keys by the indexer's own table, what is chosen as slots of attention's.
+    table, pages, pool = metadata.get_page_table_1(), metadata.get_page_table_64(), get_token_to_kv_pool()
     buffer = self._get_index_k_read_buffer(pool, layer_id)
     for one in request.unique().tolist():
         rows = (request == one).nonzero().flatten()
         width = int(lengths[rows].max())
-        slots = table[one, :width].long()
-        keys = index_keys_at(buffer, slots, page_size=pool.page_size, dim=pool.index_head_dim)
+        inside = torch.arange(width)
+        slots = table[one, :width]
+        read = pages[one, inside // pool.page_size].long() * pool.page_size + inside % pool.page_size
+        keys = index_keys_at(buffer, read, page_size=pool.page_size, dim=pool.index_head_dim)
         logits = (torch.einsum("thd,kd->thk", q[rows], keys).relu_() * weights[rows][..., None]).sum(1)
         logits.masked_fill_(torch.arange(width)[None] >= lengths[rows][:, None], float("-inf"))
         values, indices = top_k(logits, self.index_topk)
-        chosen = slots[indices].int().masked_fill_(values == float("-inf"), -1)
+        chosen = slots[indices].masked_fill_(values == float("-inf"), -1)
         selected[rows, : chosen.shape[1]] = chosen
     captured: torch.Tensor = maybe_capture_indexer_topk(layer_id, selected)
     return captured
