@@ -123,18 +123,20 @@ def wait(engine: Engine) -> Engine:
     raise AssertionError(f"{engine.name} was not ready in {START_WITHIN_S:.0f} s:\n{tail(engine.log)}")
 
 
-def stop(process: subprocess.Popen[bytes] | None) -> None:
-    """End a process and all its descendants."""
-    if process is None or process.poll() is not None:
-        return
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        os.killpg(process.pid, signal.SIGTERM)
-        _, alive = psutil.wait_procs(family, timeout=8)
-        for one in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
-    process.wait(timeout=10)
+def stop(*processes: subprocess.Popen[bytes] | None) -> None:
+    """End processes and all their descendants, together."""
+    families: list[psutil.Process] = []
+    live = [process for process in processes if process is not None and process.poll() is None]
+    for process in live:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            families += [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            os.killpg(process.pid, signal.SIGTERM)
+    _, alive = psutil.wait_procs(families, timeout=8)
+    for one in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    for process in live:
+        process.wait(timeout=10)
 
 
 def tail(log: Path, lines: int = 25) -> str:
@@ -241,8 +243,7 @@ def running(*engines: Engine) -> Iterator[None]:
             wait(engine)
         yield
     finally:
-        for engine in engines:
-            stop(engine.process)
+        stop(*(engine.process for engine in engines))
 
 
 @dataclass
