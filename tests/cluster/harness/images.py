@@ -1,4 +1,4 @@
-"""A folder becomes an image: one layer, one tar (docker archive), without daemon or registry."""
+"""Folders become an image: a layer each, one tar (docker archive), without daemon or registry."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _EPOCH: Final = "1970-01-01T00:00:00Z"
 def write_image(
     out: Path,
     name: str,
-    content: Mapping[str, Path | bytes | str],
-    *,
+    *layers: Mapping[str, Path | bytes | str],
     entrypoint: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     user: str = "",
     workdir: str = "/",
 ) -> None:
-    """Write `out`, an archive of image `name` (`localhost/x:1`), with `content` at its absolute paths.
+    """Write `out`, an archive of image `name` (`localhost/x:1`), with the content of `layers`, the lowest
+    first, at its absolute paths. Equal files make an equal layer in every image: a node unpacks it once.
 
     A Path is copied: a file with its mode, a folder with all below, a link as what it points to. Bytes become
     a file, executable where it begins with `#!`. A str becomes a symbolic link to it. `user`: uid or uid:gid.
@@ -33,12 +33,14 @@ def write_image(
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f"{out.name}.part")
-    layer = out.with_name(f"{out.name}.layer")
+    files = {f"layer-{number}.tar": out.with_name(f"{out.name}.{number}") for number in range(len(layers))}
+    digests: list[str] = []
     try:
-        with layer.open("wb+") as file:
-            _write_layer(file, content)
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        for path, content in zip(files.values(), layers, strict=True):
+            with path.open("wb+") as file:
+                _write_layer(file, content)
+                file.seek(0)
+                digests.append(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}")
         variables = {"PATH": _PATH, **(environment or {})}
         config: dict[str, Any] = {
             "Entrypoint": list(entrypoint) or None,
@@ -51,22 +53,24 @@ def write_image(
             "os": "linux",
             "created": _EPOCH,
             "config": config,
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-            "history": [{"created": _EPOCH}],
+            "rootfs": {"type": "layers", "diff_ids": digests},
+            "history": [{"created": _EPOCH} for _ in digests],
         }
         described = json.dumps(image).encode()
         file_name = f"{hashlib.sha256(described).hexdigest()}.json"
-        manifest = [{"Config": file_name, "RepoTags": [name], "Layers": ["layer.tar"]}]
+        manifest = [{"Config": file_name, "RepoTags": [name], "Layers": list(files)}]
         with tarfile.open(part, "w") as archive:
             _add_bytes(archive, file_name, described)
             _add_bytes(archive, "manifest.json", json.dumps(manifest).encode())
-            with layer.open("rb") as file:
-                entry = tarfile.TarInfo("layer.tar")
-                entry.size = layer.stat().st_size
-                archive.addfile(entry, file)
+            for member, path in files.items():
+                entry = tarfile.TarInfo(member)
+                entry.size = path.stat().st_size
+                with path.open("rb") as file:
+                    archive.addfile(entry, file)
         part.rename(out)
     finally:
-        layer.unlink(missing_ok=True)
+        for path in files.values():
+            path.unlink(missing_ok=True)
         part.unlink(missing_ok=True)
 
 

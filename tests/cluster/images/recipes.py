@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -84,27 +85,26 @@ class Names(NamedTuple):
 NAMES: Final = Names()
 
 
-def control() -> Content:
+# All in layers, the interpreter first, which is most of each image's bytes.
+
+
+def control() -> list[Content]:
     """One image for all that is Plait's own on the control side."""
-    return {**interpreter(), **distributions(_CONTROL), **sources("plait", "plait_operator")}
+    return [interpreter(), distributions(_CONTROL), sources("plait", "plait_operator")]
 
 
-def runtime(tree: Path) -> Content:
+def runtime(tree: Path) -> list[Content]:
     """The runtime image, as images/runtime/Dockerfile lays it out; `tree`: what tree.sh made."""
     inject = (ROOT / "images/runtime/inject.py").read_bytes()
-    return {**interpreter(), "/opt/plait/site": tree, "/opt/plait/inject": inject}
+    return [interpreter(), {"/opt/plait/site": tree, "/opt/plait/inject": inject}]
 
 
-def engine(version: str = "0.5.17") -> Content:
+def engine(version: str = "0.5.17") -> list[Content]:
     """A stub engine's image, without Plait: that is injected."""
     site = site_packages()
     hub = f"/opt/hub/{HUB_MODEL}/config.json"
-    return {
-        **interpreter(),
-        **distributions(_POD),
-        **{f"{site}/{name}": content for name, content in stub(version).items()},
-        hub: json.dumps(TINY).encode(),
-    }
+    own: Content = {f"{site}/{name}": content for name, content in stub(version).items()}
+    return [interpreter(), distributions(_POD), own | {hub: json.dumps(TINY).encode()}]
 
 
 def stub(version: str = "0.5.17") -> dict[str, bytes]:
@@ -139,13 +139,17 @@ def load(cluster: Cluster, *names: str) -> None:
     """Build these images (of NAMES), and have the cluster's node take them in: once for all suites."""
     folder = cluster.instance.run / "images"
     node = cluster.start_node()
-    for name in names:
-        if (folder, name) in _taken:
-            continue
+
+    def take(name: str) -> None:
         archive = write(folder, name)
         node.take(archive)
         archive.unlink()
-        _taken.add((folder, name))
+
+    missing = [name for name in names if (folder, name) not in _taken]
+    # While a node unpacks one, the next is packed.
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(take, missing))
+    _taken.update((folder, name) for name in missing)
 
 
 def write(folder: Path, name: str) -> Path:
@@ -153,14 +157,14 @@ def write(folder: Path, name: str) -> Path:
     out = folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
     quiet = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
     if name == NAMES.control:
-        write_image(out, name, control(), environment=quiet, user=NOBODY)
+        write_image(out, name, *control(), environment=quiet, user=NOBODY)
     elif name == NAMES.runtime:
         with tempfile.TemporaryDirectory() as work:
             content = runtime(tree(Path(work) / "site"))
-            write_image(out, name, content, environment=quiet, user=NOBODY, entrypoint=["/opt/plait/inject"])
+            write_image(out, name, *content, environment=quiet, user=NOBODY, entrypoint=["/opt/plait/inject"])
     elif name in NAMES:
         # The version is the tag, up to a dash.
-        write_image(out, name, engine(name.rpartition(":")[2].partition("-")[0]), environment=quiet)
+        write_image(out, name, *engine(name.rpartition(":")[2].partition("-")[0]), environment=quiet)
     else:
         raise ValueError(f"image {name!r}: one of {', '.join(NAMES)}")
     return out
