@@ -64,6 +64,8 @@ class ClientConnection:
             config.load()
         self.server_state = server_state
         self.serving: Incoming | None = None  # the prompt that is answered now
+        # Whether the client takes less than it is sent. Asked for each chunk, so not a look into `_flow`.
+        self.write_paused = False
         self._app: Any = config.loaded_app
         self._app_state = app_state
         self._keep_alive = config.timeout_keep_alive
@@ -98,11 +100,6 @@ class ClientConnection:
         """Once it is made."""
         assert self._transport is not None
         return self._transport
-
-    @property
-    def write_paused(self) -> bool:
-        """Whether the client takes less than it is sent."""
-        return self._flow is not None and self._flow.write_paused
 
     # asyncio's.
 
@@ -155,10 +152,12 @@ class ClientConnection:
 
     def pause_writing(self) -> None:
         assert self._flow is not None
+        self.write_paused = True
         self._flow.pause_writing()
 
     def resume_writing(self) -> None:
         assert self._flow is not None
+        self.write_paused = False
         self._flow.resume_writing()
         if self.serving is not None:
             self.serving.drained()
@@ -177,6 +176,7 @@ class ClientConnection:
                 told.disconnected = not told.response_complete
                 told.message_event.set()
         self._running = None
+        self.write_paused = False
         if self._flow is not None:
             self._flow.resume_writing()
         self._parser = None  # breaks the cycle with its callbacks

@@ -75,7 +75,7 @@ class Incoming:
     size = 0  # bytes of the body so far
     begun = False  # its turn on the connection has come
     _refusal: RouterError | None = None
-    _tail = b"\n\n"
+    _last = b"\n\n"  # the end of it is what was sent last
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class Incoming:
             self._transport.write(b"".join((_SIZES[len(data)], data, b"\r\n")))
         else:
             self._transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
-        self._tail = data[-2:] if len(data) > 1 else self._tail[-1:] + data
+        self._last = data if len(data) > 1 else self._last[-1:] + data
 
     def end(self) -> None:
         """The answer that `start` began is complete."""
@@ -247,7 +247,7 @@ class Incoming:
         if self.response_complete:
             return
         if self.response_started:
-            self.chunk(error_event(error, after=self._tail))
+            self.chunk(error_event(error, after=self._last[-2:]))
             self.end()
         else:
             if error.status in _CLOSE_AFTER or error.closes:
