@@ -14,9 +14,11 @@ from tests.unit.engine.test_strategy import Group
 
 from plait.contract.layouts import PAGE_SIZE, Layout
 from plait.engine import state
+from plait.gather.policy import Decision, Path
 
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.timeout(600)]
 TOPK = 64
+PULLED = Decision(Path.PULL, Path.PULL, False, 1.0)
 
 
 @pytest.fixture(params=[2, 4], ids=["2 ranks", "4 ranks"])
@@ -87,7 +89,7 @@ class Engine:
         self.patch.setattr(
             state,
             "pool",
-            SimpleNamespace(begin=lambda *_, **__: None, scratch_tokens=64 * PAGE_SIZE, shared=True),
+            SimpleNamespace(begin=lambda *_, **__: PULLED, scratch_tokens=64 * PAGE_SIZE, shared=True),
         )
         stock = self.module.DeepseekSparseAttnBackend.init_forward_metadata
         init_forward_metadata(stock, backend, forward)
