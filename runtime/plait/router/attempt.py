@@ -16,7 +16,7 @@ from plait.router.breaker import Breaker
 from plait.router.leg import FailureKind, Leg, LegError, LegOwner
 from plait.router.pairing import Side
 from plait.router.registry import Lease
-from plait.router.standstill import STANDSTILL
+from plait.router.standstill import Deadline
 
 log = logging.getLogger("plait.router.attempt")
 
@@ -204,9 +204,7 @@ class Watch:
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self._watched: set[Watched] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
-        self._forgiven = False
+        self._timer: Deadline | None = None
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -215,7 +213,7 @@ class Watch:
         """Watch it until it is over (or `drop`)."""
         self._watched.add(watched)
         if self._timer is None:
-            self._arm()
+            self._timer = Deadline(self._loop, self.TICK, self._tick)
 
     def drop(self, watched: Watched) -> None:
         """Watch it no more."""
@@ -233,12 +231,6 @@ class Watch:
     def _tick(self) -> None:
         now = self._loop.time()
         self._timer = None
-        if now - self._due > STANDSTILL and not self._forgiven:
-            # What came while the router stood still is read first.
-            self._forgiven = True
-            self._arm()
-            return
-        self._forgiven = False
         for watched in list(self._watched):
             try:
                 watched.check(now)
@@ -247,8 +239,4 @@ class Watch:
             if watched.over:
                 self._watched.discard(watched)
         if self._watched:
-            self._arm()
-
-    def _arm(self) -> None:
-        self._due = self._loop.time() + self.TICK
-        self._timer = self._loop.call_later(self.TICK, self._tick)
+            self._timer = Deadline(self._loop, self.TICK, self._tick)
